@@ -48,7 +48,9 @@ fn docs(mode: Mode) -> Result<()> {
     let generated = [(reference, muster_server::http::api_reference_markdown()), modules::drawn(&root())?];
     for (path, fresh) in generated {
         match mode {
-            Mode::Write => std::fs::write(&path, fresh).with_context(|| format!("writing {}", path.display()))?,
+            Mode::Write => {
+                std::fs::write(&path, fresh).with_context(|| format!("writing {}", path.display()))?
+            }
             Mode::Check => {
                 let kept = std::fs::read_to_string(&path).unwrap_or_default();
                 if kept != fresh {

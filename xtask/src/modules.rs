@@ -140,9 +140,10 @@ impl Graph {
         let is_upward = |module: &str, other: &str| {
             self.layer_of(other) > self.layer_of(module) || self.reached_from(other).contains(module)
         };
-        let all = self.imports.iter().flat_map(|(module, imports)| {
-            imports.iter().map(move |(other, import)| (module, other, import))
-        });
+        let all = self
+            .imports
+            .iter()
+            .flat_map(|(module, imports)| imports.iter().map(move |(other, import)| (module, other, import)));
         all.filter(|(module, other, _)| is_upward(module, other)).collect()
     }
 
@@ -152,7 +153,8 @@ impl Graph {
         for (index, layer) in self.layers.iter().enumerate().rev() {
             for module in layer {
                 let direct: Vec<&str> = self.direct_imports(module).into_iter().map(String::as_str).collect();
-                let arrow = if direct.is_empty() { String::new() } else { format!(" -> {}", direct.join(" ")) };
+                let arrow =
+                    if direct.is_empty() { String::new() } else { format!(" -> {}", direct.join(" ")) };
                 text.push_str(format!("  {module}{arrow}").trim_end());
                 text.push('\n');
             }
@@ -283,7 +285,8 @@ mod tests {
 
     #[test]
     fn layers_and_imports_are_read_from_the_code_alone() {
-        let root = "pub mod a;\nmod b;\n\n// above\npub(crate) mod c;\n\npub use a::A;\npub use c::d::{E,\n    F};";
+        let root =
+            "pub mod a;\nmod b;\n\n// above\npub(crate) mod c;\n\npub use a::A;\npub use c::d::{E,\n    F};";
         assert_eq!(declared_layers(root), [vec!["a", "b"], vec!["c"]]);
         let names = re_exports(root);
         assert_eq!((names["A"].as_str(), names["E"].as_str(), names["F"].as_str()), ("a", "c", "c"));

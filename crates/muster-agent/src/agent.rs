@@ -1,8 +1,8 @@
 //! Port: the agents of the cluster, as the server sees them.
 //!
-//! Orders go in through [`Agent::deliver_orders`], reports come out through the [`ReportSink`]. Both are level-triggered:
-//! the server repeats the full list of attempts of a node, and the agent repeats an exit report until the orders no longer
-//! contain the attempt.
+//! Orders go in through [`Agent::deliver_orders`], reports come out through the [`ReportSink`]. Both are
+//! level-triggered: the server repeats the full list of attempts of a node, and the agent repeats an exit report
+//! until the orders no longer contain the attempt.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub trait Agent: Send {
     /// The nodes whose orders this agent takes.
     fn nodes(&self) -> &[String];
 
-    /// Hands the orders of a node to the agent's thread. Never blocks. Orders older than the newest ones of that node are
-    /// ignored.
+    /// Hands the orders of a node to the agent's thread. Never blocks. Orders older than the newest ones of that
+    /// node are ignored.
     fn deliver_orders(&mut self, orders: Orders);
 
     /// Stops the agent's thread and waits for it. Real processes keep running and are adopted at the next start.

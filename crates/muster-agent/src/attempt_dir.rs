@@ -1,7 +1,8 @@
-//! The folder of one attempt, with its records as files: `intent.json`, `pid.json` for the claim,
-//! `stop.json`, `exit.json`.
+//! The attempt directory: the records of one attempt as files.
 //!
-//! Besides them lie the logs, the script, the shim's own log, and `work`, where the job runs by default.
+//! `intent.json` is the launch intent, `pid.json` the launch lock, `stop.json` the stop record and `exit.json` the
+//! exit record. The directory also contains the logs of the tasks, the script, the log of the shim, and `work`, the
+//! default working directory of the job.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -21,12 +22,11 @@ const LAUNCH_LOCK_FILE: &str = "pid.json";
 const STOP_RECORD_FILE: &str = "stop.json";
 const EXIT_RECORD_FILE: &str = "exit.json";
 const SHIM_LOG_FILE: &str = "shim.log";
-/// What can go when an attempt is over and reported. The intent goes last: by it we find the others again.
-/// The exit record stays with the logs, so that this attempt is never launched a second time.
+/// Removed when an attempt is over and reported. The launch intent is removed last, because an interrupted clean-up
+/// is found again by it. The exit record stays with the logs, so that the attempt is never launched a second time.
 const FILES_REMOVED_BY_CLEAN_UP: [&str; 5] =
     ["script", STOP_RECORD_FILE, LAUNCH_LOCK_FILE, SHIM_LOG_FILE, LAUNCH_INTENT_FILE];
 
-/// The folder itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AttemptDir {
     path: PathBuf,
@@ -49,7 +49,7 @@ impl AttemptDir {
         self.path.join(name)
     }
 
-    /// What the shim says of its own accord.
+    /// The log of the shim itself.
     pub fn shim_log_path(&self) -> PathBuf {
         self.file(SHIM_LOG_FILE)
     }
@@ -58,7 +58,7 @@ impl AttemptDir {
         self.read_record(LAUNCH_INTENT_FILE)
     }
 
-    /// Make the folder and say what will be launched. When this returns, it survives a power cut.
+    /// Creates the directory and writes the launch intent, which then survives a power cut.
     pub fn write_launch_intent(&self, intent: &LaunchIntent) -> Result<(), AgentError> {
         logs::make_private_dir(&self.path).map_err(|source| self.write_error("", source))?;
         for dir in self.path.ancestors().skip(1).take(2) {
@@ -71,7 +71,8 @@ impl AttemptDir {
         self.read_record(LAUNCH_LOCK_FILE)
     }
 
-    /// Take the attempt, unless somebody has it: a hard link is made once or not at all.
+    /// Takes the launch lock; false if it is already taken. Creating a hard link is atomic and fails if the name
+    /// exists.
     pub fn try_take_launch_lock(&self, lock: &LaunchLock) -> Result<bool, AgentError> {
         let temporary = self.write_temporary(LAUNCH_LOCK_FILE, lock)?;
         let linked = fs::hard_link(&temporary, self.file(LAUNCH_LOCK_FILE));
@@ -87,7 +88,7 @@ impl AttemptDir {
         }
     }
 
-    /// Say more about a claim that is ours.
+    /// Rewrites a launch lock that the caller holds.
     pub fn update_launch_lock(&self, shim: &ShimRecord) -> Result<(), AgentError> {
         self.write_record(LAUNCH_LOCK_FILE, &LaunchLock::Shim(shim.clone()))
     }
@@ -96,7 +97,7 @@ impl AttemptDir {
         self.read_record(STOP_RECORD_FILE)
     }
 
-    /// The folder may have been deleted under the attempt; its shim looks for the record there all the same.
+    /// Creates the directory if it was deleted under the attempt: the shim still looks for the record there.
     pub fn write_stop_record(&self, stop: &StopRecord) -> Result<(), AgentError> {
         logs::make_private_dir(&self.path).map_err(|source| self.write_error("", source))?;
         self.write_record(STOP_RECORD_FILE, stop)
@@ -111,7 +112,7 @@ impl AttemptDir {
         self.write_record(EXIT_RECORD_FILE, exit)
     }
 
-    /// Remove what nobody needs after the end. Logs, the exit record and the job's own files stay.
+    /// Removes the records that an ended attempt no longer needs. Logs, the exit record and the job's own files stay.
     pub fn clean_up(&self) -> Result<(), AgentError> {
         for name in FILES_REMOVED_BY_CLEAN_UP {
             match fs::remove_file(self.file(name)) {
@@ -122,7 +123,7 @@ impl AttemptDir {
         Ok(())
     }
 
-    /// Make room for another attempt of the same number, and keep this one's logs.
+    /// Renames the directory, with its logs, to make room for another attempt of the same number.
     pub fn archive(&self, placed_at_ms: i64) -> Result<(), AgentError> {
         let archive_path = self.path.with_extension(format!("placed-{placed_at_ms}"));
         fs::rename(&self.path, &archive_path)
@@ -139,14 +140,15 @@ impl AttemptDir {
         muster_json::from_slice(&bytes).map(Some).map_err(|source| AgentError::CorruptRecord { path, source })
     }
 
-    /// Written aside, flushed, and put in place at once: a reader sees the old record or the new one.
+    /// Writes a temporary file, flushes it and renames it, so that a reader sees either the old record or the new
+    /// one.
     fn write_record<T: Serialize>(&self, name: &str, record: &T) -> Result<(), AgentError> {
         let temporary = self.write_temporary(name, record)?;
         let placed = fs::rename(&temporary, self.file(name)).and_then(|()| sync_dir(&self.path));
         placed.map_err(|source| self.write_error(name, source))
     }
 
-    /// The pid in the name keeps agent and shim apart.
+    /// The file name contains the pid, so that agent and shim never write the same temporary file.
     fn write_temporary<T: Serialize>(&self, name: &str, record: &T) -> Result<PathBuf, AgentError> {
         let temporary = self.file(&format!(".{name}.{}", std::process::id()));
         let write = || {
@@ -164,7 +166,7 @@ impl AttemptDir {
     }
 }
 
-/// The attempt whose folder would be at a path.
+/// The attempt whose directory is at `path`; `None` if `path` is no attempt directory of `data_dir`.
 pub(crate) fn attempt_key_at(data_dir: &Path, path: &Path) -> Option<AttemptKey> {
     let mut names = path.strip_prefix(data_dir.join("attempts")).ok()?.iter();
     let (job, attempt) = (names.next()?.to_str()?, names.next()?.to_str()?.parse().ok()?);
@@ -172,7 +174,7 @@ pub(crate) fn attempt_key_at(data_dir: &Path, path: &Path) -> Option<AttemptKey>
     names.next().is_none().then_some(key)
 }
 
-/// The attempts in a data folder that were launched and not yet tidied up.
+/// The attempts in a data directory that were launched and are not cleaned up: those with a launch intent.
 pub(crate) fn uncleaned_attempts(data_dir: &Path) -> Vec<AttemptKey> {
     let names = |dir: &Path| -> Vec<String> {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -218,7 +220,7 @@ mod tests {
         assert!(attempt_dir.try_take_launch_lock(&LaunchLock::Abandoned).unwrap());
         assert!(!attempt_dir.try_take_launch_lock(&LaunchLock::Shim(shim())).unwrap());
         assert_eq!(attempt_dir.launch_lock().unwrap(), Some(LaunchLock::Abandoned));
-        assert_eq!(fs::read_dir(attempt_dir.path()).unwrap().count(), 1, "no draft is left behind");
+        assert_eq!(fs::read_dir(attempt_dir.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
@@ -233,7 +235,7 @@ mod tests {
         assert!(matches!(attempt_dir.exit_record(), Err(AgentError::CorruptRecord { .. })));
     }
 
-    /// An agent that was upgraded finds what its predecessor wrote.
+    /// An upgraded agent reads the records of its predecessor.
     #[test]
     fn an_intent_of_an_older_release_is_readable() {
         let dir = TempDir::new();

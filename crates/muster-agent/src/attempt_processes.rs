@@ -1,8 +1,8 @@
-//! Which processes belong to an attempt.
+//! Finds and kills the processes of an attempt.
 //!
-//! While the shim lives this is simple: it is the subreaper, so they are its descendants, wherever they moved.
-//! When the shim is gone they have been given to init, and we look for every trace it left on them: the session,
-//! the process group, and the attempt's folder in their environment.
+//! While the shim is alive, the processes are its descendants, in any session or process group, because the shim is
+//! their subreaper. After the shim is gone, init has adopted them, and they are found by the session of the shim,
+//! by the process group of the tasks, and by the attempt directory in their environment.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -14,43 +14,45 @@ use crate::error::AgentError;
 use crate::proc::{self, Process};
 use crate::records::ShimRecord;
 
-/// Set for every task; by it we know a process that has left session and group after its shim was lost.
+/// Set for every task. Identifies a process that left the session and the process group when its shim is lost.
 pub(crate) const ATTEMPT_DIR_VARIABLE: &str = "MUSTER_ATTEMPT_DIR";
 
-/// Living processes below `root`, at any depth.
+/// The live processes below `root`, at any depth.
 pub(crate) fn descendants(table: &[Process], root: i32) -> Vec<Process> {
     with_descendants(table, BTreeSet::from([root]), root)
 }
 
-/// Kill everything that belongs to an attempt except its shim, and say how many there were. Zero means that
-/// nothing is left; a process that was just killed still counts, so the caller comes again.
+/// Kills all processes of an attempt except its shim and returns how many it found. Zero means that none is left. A
+/// process that was just killed still counts, so the caller repeats the call.
 pub(crate) fn kill_attempt_processes(
     shim: Option<&ShimRecord>,
     attempt_dir: &Path,
 ) -> Result<usize, AgentError> {
-    let mark = [ATTEMPT_DIR_VARIABLE.as_bytes(), b"=", attempt_dir.as_os_str().as_bytes()].concat();
+    let environment_entry =
+        [ATTEMPT_DIR_VARIABLE.as_bytes(), b"=", attempt_dir.as_os_str().as_bytes()].concat();
     let table = proc::processes()?;
-    let members = processes_of_attempt(&table, shim, |pid| proc::has_environment_entry(pid, &mark));
-    for process in &members {
+    let found =
+        processes_of_attempt(&table, shim, |pid| proc::has_environment_entry(pid, &environment_entry));
+    for process in &found {
         if let Err(error) = proc::send_signal(process, Signal::KILL) {
-            tracing::warn!(pid = process.pid, "a process of an attempt cannot be killed: {error}");
+            tracing::warn!(pid = process.pid, "cannot kill a process of the attempt: {error}");
         }
     }
-    Ok(members.len())
+    Ok(found.len())
 }
 
 fn processes_of_attempt(
     table: &[Process],
     shim: Option<&ShimRecord>,
-    is_marked: impl Fn(i32) -> bool,
+    has_environment_entry: impl Fn(i32) -> bool,
 ) -> Vec<Process> {
     let own_pid = i32::try_from(std::process::id()).unwrap_or_default();
     let shim = shim.filter(|shim| !is_pid_reused(table, shim));
-    let traced = |process: &&Process| {
+    let is_root = |process: &&Process| {
         process.pid != own_pid
-            && (shim.is_some_and(|shim| belongs_to_shim(process, shim)) || is_marked(process.pid))
+            && (shim.is_some_and(|shim| belongs_to_shim(process, shim)) || has_environment_entry(process.pid))
     };
-    let mut roots: BTreeSet<i32> = table.iter().filter(traced).map(|process| process.pid).collect();
+    let mut roots: BTreeSet<i32> = table.iter().filter(is_root).map(|process| process.pid).collect();
     let shim_pid = shim.map_or(0, |shim| shim.pid);
     roots.remove(&shim_pid);
     with_descendants(table, roots, shim_pid)
@@ -63,13 +65,13 @@ fn belongs_to_shim(process: &Process, shim: &ShimRecord) -> bool {
     related && process.start_time >= shim.start_time
 }
 
-/// The kernel gives a number out again only when no process uses it as pid, group or session. So if someone else
-/// has the shim's pid now, nobody is left who could be found by it.
+/// The kernel reuses a pid only when no process has it as pid, process group or session. If another process has the
+/// pid of the shim now, no process of the attempt can be found by it.
 fn is_pid_reused(table: &[Process], shim: &ShimRecord) -> bool {
     table.iter().any(|process| process.pid == shim.pid && process.start_time != shim.start_time)
 }
 
-/// The living among `roots` and all their descendants, less one.
+/// The live processes of `family` and all their descendants, without `except`.
 fn with_descendants(table: &[Process], mut family: BTreeSet<i32>, except: i32) -> Vec<Process> {
     loop {
         let known = family.len();
@@ -81,9 +83,9 @@ fn with_descendants(table: &[Process], mut family: BTreeSet<i32>, except: i32) -
             break;
         }
     }
-    let counts =
+    let is_member =
         |process: &&Process| family.contains(&process.pid) && process.pid != except && !process.is_zombie;
-    table.iter().filter(counts).cloned().collect()
+    table.iter().filter(is_member).cloned().collect()
 }
 
 #[cfg(test)]
@@ -105,7 +107,7 @@ mod tests {
         processes.iter().map(|process| process.pid).collect()
     }
 
-    /// Shim 10 with task 11, its child 12 in a session of its own, and a stranger.
+    /// Shim 10 with task 11, the task's child 12 in its own session, and the unrelated process 90.
     fn table() -> Vec<Process> {
         vec![process(10, 1, 10, 10), process(11, 10, 11, 10), process(12, 11, 12, 12), process(90, 1, 90, 90)]
     }
@@ -147,16 +149,16 @@ mod tests {
         assert_eq!(
             pids(&processes_of_attempt(&orphans, Some(&shim()), |pid| pid == 12)),
             [11, 12],
-            "by its mark"
+            "by the environment"
         );
         assert_eq!(pids(&processes_of_attempt(&orphans, None, |pid| pid == 12)), [12]);
     }
 
     #[test]
     fn a_process_that_reuses_the_pid_of_the_shim_is_not_killed() {
-        let mut strangers = table();
-        strangers[0].start_time = 5_000;
-        assert_eq!(pids(&processes_of_attempt(&strangers, Some(&shim()), |_| false)), [] as [i32; 0]);
+        let mut reused = table();
+        reused[0].start_time = 5_000;
+        assert_eq!(pids(&processes_of_attempt(&reused, Some(&shim()), |_| false)), [] as [i32; 0]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A simulated cluster, described in a few lines of YAML.
+//! The cluster file: a simulated cluster, described in a few lines of YAML.
 //!
 //! ```yaml
 //! nodes:
@@ -11,14 +11,14 @@
 //!     labels: { zone: a }
 //!   - name: dgx
 //!     count: 64
-//!     box: dgx-h100        # all of the machine: GPUs, cores, memory, NUMA nodes, switches, NVLink
-//!     memory_gib: 1024     # … but for what is given here
-//!     nodes_per_rack: 4    # racks r1 to r16; another word than `r` with `rack`
-//!     racks_per_block: 8   # blocks b1 and b2; another word than `b` with `block`
+//!     box: dgx-h100        # the whole machine: GPUs, cores, memory, NUMA nodes, switches, NVLink
+//!     memory_gib: 1024     # … except for the keys given here
+//!     nodes_per_rack: 4    # racks r1 to r16; `rack` sets another prefix than `r`
+//!     racks_per_block: 8   # blocks b1 and b2; `block` sets another prefix than `b`
 //! ```
 //!
-//! The text is read in `cluster/file.rs`; here it is checked and turned into registrations. The boxes are in
-//! `cluster/boxes.rs`; `numa_nodes`, `sockets` and `pcie_switches` describe others.
+//! `cluster/file.rs` parses the text; this file checks it and turns it into registrations. The boxes are in
+//! `cluster/boxes.rs`; `numa_nodes`, `sockets` and `pcie_switches` describe other machines.
 
 mod boxes;
 mod file;
@@ -35,130 +35,81 @@ use serde_saphyr::{Location, Spanned};
 use file::{ClusterFile, GpuGroup, NodeGroup, WithValue};
 use layout::NodeLayout;
 
-/// Longest name of a node, as everywhere in muster.
+/// The longest name of a node, as everywhere in muster.
 const NAME_LENGTH_MAX: usize = 63;
-/// Far above what one simulated agent is meant to serve (2,000); it only stops typing errors.
+/// Far above the 2,000 nodes that one simulated agent is meant to serve; catches typing errors only.
 const NODES_MAX: u64 = 10_000;
 /// More cores than any machine sold.
 const CPUS_MAX: u64 = 8_192;
 /// 64 TiB, above the largest machines sold.
 const MEMORY_GIB_MAX: u64 = 65_536;
-/// Free devices of a node are kept as bits of one word.
+/// The core keeps the free devices of a node as bits of a 64-bit word.
 const GPUS_PER_NODE_MAX: u64 = 64;
 /// 4 TiB, an order above the largest device sold.
 const GPU_MEMORY_MIB_MAX: u64 = 4 << 20;
 /// More NUMA nodes than any machine sold.
 const NUMA_NODES_MAX: u64 = 64;
 
-/// A simulated cluster, checked.
+/// A checked cluster file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
     nodes: Vec<Registration>,
 }
 
-/// Why a description is not a cluster.
+/// Why a cluster file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The file could not be read.
     #[error("cannot read the cluster file `{path}`: {source}")]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Something in the text is wrong, at a place we know.
+    Unreadable { path: PathBuf, source: io::Error },
+    /// A problem at a known place. Line and column are counted from one.
     #[error("line {line}, column {column}: {problem}")]
-    AtLine {
-        /// Counted from one.
-        line: u64,
-        /// Counted from one.
-        column: u64,
-        /// What is wrong there.
-        problem: ClusterFileProblem,
-    },
-    /// Something is wrong with the text as a whole.
+    AtLine { line: u64, column: u64, problem: ClusterFileProblem },
+    /// A problem of the whole file.
     #[error(transparent)]
     WholeFile(#[from] ClusterFileProblem),
 }
 
-/// What can be wrong in a description.
+/// A problem in a cluster file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterFileProblem {
-    /// Not the YAML we expect.
+    /// Invalid YAML, or a value of the wrong type.
     #[error("{0}")]
     Yaml(String),
-    /// A key nobody knows, most often a typing error.
+    /// Most often a typing error. The hint is the nearest known key, or all of them.
     #[error("unknown key `{key}`; {hint}")]
-    UnknownKey {
-        /// As written.
-        key: String,
-        /// The nearest known key, or all of them.
-        hint: String,
-    },
-    /// A box nobody knows.
+    UnknownKey { key: String, hint: String },
+    /// The hint is the nearest known box, if one is near, and all of them.
     #[error("unknown box `{name}`; {hint}")]
-    UnknownBox {
-        /// As written.
-        name: String,
-        /// The nearest one, if one is near, and all of them.
-        hint: String,
-    },
-    /// Something that is not told by a box either.
-    #[error("`{key}` is missing: give it, or name a `box` that has it")]
-    MissingKey {
-        /// Which key.
-        key: &'static str,
-    },
-    /// A key that says nothing without another.
+    UnknownBox { name: String, hint: String },
+    /// A required key that neither the node group nor its box sets.
+    #[error("`{key}` is missing; set it, or set a `box` that defines it")]
+    MissingKey { key: &'static str },
+    /// A key that has no effect without another.
     #[error("`{key}` needs `{other}`")]
-    RequiresKey {
-        /// Which key.
-        key: &'static str,
-        /// The one that is not there.
-        other: &'static str,
-    },
-    /// No node is described.
+    RequiresKey { key: &'static str, other: &'static str },
     #[error("the cluster has no nodes")]
     NoNodes,
-    /// A name that cannot name a node.
+    /// The name is shown with its number.
     #[error(
         "`{name}` is not a valid node name: use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, \
          beginning with a letter or digit"
     )]
-    InvalidNodeName {
-        /// As written, with its number.
-        name: String,
-    },
-    /// Two nodes would have the same name.
+    InvalidNodeName { name: String },
     #[error("there are two nodes named `{name}`")]
-    DuplicateNodeName {
-        /// Which.
-        name: String,
-    },
-    /// An absurd number.
-    #[error("`{key}` is {value}; it must lie between {min} and {max}")]
-    OutOfRange {
-        /// Which key.
-        key: &'static str,
-        /// As written.
-        value: u64,
-        /// Least that makes sense.
-        min: u64,
-        /// Most that makes sense.
-        max: u64,
-    },
+    DuplicateNodeName { name: String },
+    #[error("`{key}` is {value}; it must be between {min} and {max}")]
+    OutOfRange { key: &'static str, value: u64, min: u64, max: u64 },
 }
 
 impl Cluster {
-    /// Read a description from a file.
+    /// Reads and checks a cluster file.
     pub fn load(path: &Path) -> Result<Cluster, ClusterError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ClusterError::Unreadable { path: path.to_path_buf(), source })?;
         Cluster::parse(&text)
     }
 
-    /// Read a description.
+    /// Checks the text of a cluster file.
     pub fn parse(text: &str) -> Result<Cluster, ClusterError> {
         let file: ClusterFile = file::parse_cluster_file(text)?;
         let mut nodes = Vec::new();
@@ -185,7 +136,7 @@ impl Cluster {
             256,
             GpuGroup::from_values("NVIDIA H100 80GB HBM3", 4, 81_559),
         );
-        // Everything is given, so nothing can be missing.
+        // The group sets every required key, so the layout cannot fail.
         Cluster {
             nodes: NodeLayout::from_group(&group)
                 .map(|layout| expand_group(&group, &layout))
@@ -193,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// What the agents of this cluster say their machines are. The same text gives the same answer.
+    /// The registrations of the agents of this cluster. The same text gives the same registrations.
     pub fn registrations(&self) -> Vec<Registration> {
         self.nodes.clone()
     }
@@ -230,7 +181,7 @@ fn check_gpus(parts: &[GpuGroup]) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Names are checked as they come out, with their numbers: that is what others will see.
+/// Checks the final names, with their numbers.
 fn check_names(
     group: &NodeGroup,
     nodes: &[Registration],
@@ -270,7 +221,7 @@ fn error_at(location: Location, problem: ClusterFileProblem) -> ClusterError {
     ClusterError::AtLine { line: location.line(), column: location.column(), problem }
 }
 
-/// The nodes of a group that was checked.
+/// The nodes of a checked group.
 fn expand_group(group: &NodeGroup, layout: &NodeLayout) -> Vec<Registration> {
     let count = group.count.value;
     let width = count.to_string().len().max(2);
@@ -302,7 +253,7 @@ fn node_registration(group: &NodeGroup, layout: &NodeLayout, node: String, numbe
     }
 }
 
-/// The rack and the block of a node. They fill up in order, the last ones may stay partly empty.
+/// The rack and the block of a node. Racks and blocks fill up in order; the last ones may stay partly empty.
 fn rack_and_block(group: &NodeGroup, number: u64) -> (Option<String>, Option<String>) {
     let Some(nodes) = &group.nodes_per_rack else { return (group.rack.clone(), group.block.clone()) };
     let rack = (number - 1) / nodes.value;
@@ -316,7 +267,7 @@ fn with_uuid(gpu: &RegisteredGpu, node: &str, index: u64) -> RegisteredGpu {
     RegisteredGpu { uuid: gpu_uuid(node, index), ..gpu.clone() }
 }
 
-/// The same node and index always give the same id, so a restarted server meets the devices it knows.
+/// The same node and index always give the same UUID, so a restarted server recognises the devices.
 fn gpu_uuid(node: &str, index: u64) -> String {
     let text = format!("{node}/gpu-{index}");
     let (high, low) = (fnv1a(&text, 0), fnv1a(&text, 1));
@@ -330,7 +281,7 @@ fn gpu_uuid(node: &str, index: u64) -> String {
     )
 }
 
-/// FNV-1a, because the standard library promises no hash that stays the same between releases.
+/// FNV-1a, because no hash of the standard library is stable between releases.
 fn fnv1a(text: &str, seed: u64) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325_u64 ^ seed;
     text.bytes().fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))

@@ -20,10 +20,8 @@ pub fn local_registration(node: &str, gpus: Vec<RegisteredGpu>) -> Result<Regist
         hostname: read_file(HOSTNAME_PATH)?.trim().to_string(),
         address: String::new(),
         cpus: available_cpus()?,
-        memory_mib: parse_memory_mib(&read_file(MEMINFO_PATH)?).ok_or(AgentError::MissingInfo {
-            path: PathBuf::from(MEMINFO_PATH),
-            what: "`MemTotal` line",
-        })?,
+        memory_mib: parse_memory_mib(&read_file(MEMINFO_PATH)?)
+            .ok_or(AgentError::MissingInfo { path: PathBuf::from(MEMINFO_PATH), what: "`MemTotal` line" })?,
         simulated: !gpus.is_empty(),
         gpus,
         numa: Vec::new(),

@@ -1,9 +1,10 @@
-//! The node agent: it takes orders from the server, runs attempts and reports their starts and exits. It never schedules.
+//! The node agent: it takes orders from the server, runs attempts and reports their starts and exits. It never
+//! schedules.
 //!
-//! The port [`agent::Agent`] has two adapters: [`simulated::SimulatedAgents`] simulates the agents of a whole cluster on one
-//! thread, and [`runner::Runner`] runs real processes on this machine. The decisions of the runner are made by the
-//! [`reconciler::Reconciler`], which acts through the port [`machine::Machine`]. The tasks of an attempt run under a
-//! [`shim`], so that they outlive the agent.
+//! The port [`agent::Agent`] has two adapters: [`simulated::SimulatedAgents`] simulates the agents of a whole
+//! cluster on one thread, and [`runner::Runner`] runs real processes on this machine. The decisions of the runner
+//! are made by the [`reconciler::Reconciler`], which acts through the port [`machine::Machine`]. The tasks of an
+//! attempt run under a [`shim`], so that they outlive the agent.
 //!
 //! The modules are layers: a module imports only from the modules declared above it. `cargo xtask modules --check`
 //! enforces that.

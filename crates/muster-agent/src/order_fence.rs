@@ -5,8 +5,9 @@ use muster_protocol::agent::Orders;
 /// The highest (epoch, generation) of the orders for this incarnation.
 ///
 /// The fence is not kept on disk. A restarted agent is another incarnation, and the server addresses orders to an
-/// incarnation only after its registration is in the journal. All orders that the restarted agent accepts are therefore
-/// computed from a state newer than every order of its predecessor, even if the disk of the node was lost.
+/// incarnation only after its registration is in the journal. All orders that the restarted agent accepts are
+/// therefore computed from a state newer than every order of its predecessor, even if the disk of the node was
+/// lost.
 #[derive(Debug)]
 pub(crate) struct OrderFence {
     incarnation: String,
@@ -21,8 +22,8 @@ impl OrderFence {
         OrderFence { incarnation: incarnation.to_string(), newest_stamp: None, is_registered: false }
     }
 
-    /// True if the orders may be followed. Orders of the same generation are a repetition and accepted. Older orders were
-    /// overtaken on the way, or come from a replaced leader.
+    /// True if the orders may be followed. Orders of the same generation are a repetition and accepted. Older
+    /// orders were overtaken on the way, or come from a replaced leader.
     pub fn accepts(&mut self, orders: &Orders) -> bool {
         self.is_registered = orders.incarnation == self.incarnation;
         let stamp = (orders.epoch, orders.generation);
@@ -33,8 +34,8 @@ impl OrderFence {
         is_current
     }
 
-    /// True if the server knows this incarnation. Until then the agent registers with each heartbeat. It registers again if
-    /// a late registration of its predecessor replaces its own.
+    /// True if the server knows this incarnation. Until then the agent registers with each heartbeat. It registers
+    /// again if a late registration of its predecessor replaces its own.
     pub fn is_registered(&self) -> bool {
         self.is_registered
     }

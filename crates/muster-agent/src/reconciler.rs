@@ -1,12 +1,11 @@
-//! Step 10, run, and step 11, report: what an agent does about its orders, turn by turn.
+//! The reconciler. Step 10, run, and step 11, report: makes the attempts of a node equal to its orders.
 //!
-//! The desk holds no truth of its own. At each turn it looks how each attempt stands (`standing.rs`), decides
-//! what follows (`act.rs`) and does it (`held.rs`). So a desk that is set up anew goes on where the last one
-//! ended: it adopts what lives, reports what ended meanwhile, and never launches an attempt that has left a
-//! trace.
+//! The reconciler keeps no durable state. Each call reads the status of every attempt (`attempt_status.rs`),
+//! chooses an action (`action.rs`) and performs it (`tracked_attempt.rs`). A restarted agent therefore continues
+//! where its predecessor stopped: it adopts running attempts, reports exits that happened meanwhile, and never
+//! launches an attempt that has any record.
 //!
-//! It touches the world through its [`Machine`] only and is told the time, so that the simulator runs this
-//! very code.
+//! All effects go through the [`Machine`], and the time is an argument, so that the simulator runs this very code.
 
 mod action;
 mod attempt_status;
@@ -18,25 +17,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_protocol::agent::{AttemptOrder, Orders, Registration, Report};
 
+use crate::clock::ClockReading;
 use crate::machine::{AttemptKey, Machine};
 use crate::order_fence::OrderFence;
 use crate::repeat_timer::RepeatTimer;
 
 use tracked_attempt::TrackedAttempt;
 
-/// How often attempts are looked at. The server's own work takes longer than this.
+/// How often the status of attempts is read. Deciding and persisting in the server takes longer than this.
 const ATTEMPT_POLL_INTERVAL_MS: i64 = 100;
 
-/// When a turn begins, by two clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClockReading {
-    /// In Unix milliseconds. It may be set, also backwards.
-    pub wall_ms: i64,
-    /// Since any beginning. It only grows, so it is good for deadlines.
-    pub monotonic_ms: i64,
-}
-
-/// The work of one node's agent.
+/// The reconciler of one node.
 #[derive(Debug)]
 pub struct Reconciler<M> {
     config: ReconcilerConfig,
@@ -45,11 +36,11 @@ pub struct Reconciler<M> {
     order_fence: OrderFence,
     heartbeat_timer: RepeatTimer,
     attempts: BTreeMap<AttemptKey, TrackedAttempt>,
-    /// The folders of former attempts were looked through.
+    /// The attempts that the previous agent left are tracked.
     has_tracked_leftovers: bool,
 }
 
-/// What does not change while the desk stands.
+/// Constant for the lifetime of a reconciler.
 #[derive(Debug)]
 struct ReconcilerConfig {
     node: String,
@@ -58,7 +49,7 @@ struct ReconcilerConfig {
     repeat_interval_ms: i64,
 }
 
-/// What one look at an attempt needs: where, when, and who hears of it.
+/// The context of reconciling one attempt: machine, time and report sink.
 struct ReconcileContext<'a, M> {
     config: &'a ReconcilerConfig,
     machine: &'a mut M,
@@ -67,7 +58,8 @@ struct ReconcileContext<'a, M> {
 }
 
 impl<M: Machine> Reconciler<M> {
-    /// Set up over a machine as it is found. `every_ms` is the pace of heartbeats and repetitions.
+    /// A reconciler over a machine in any state. `repeat_interval_ms` is the interval of heartbeats and of repeated
+    /// reports.
     pub fn new(registration: Registration, repeat_interval_ms: i64, machine: M) -> Reconciler<M> {
         let (node, incarnation) = (registration.node.clone(), registration.incarnation.clone());
         Reconciler {
@@ -86,8 +78,8 @@ impl<M: Machine> Reconciler<M> {
         }
     }
 
-    /// Do what is due and return when, by the wall clock, the next thing is. The node registers at the first
-    /// turn; attempts are touched only after the first orders.
+    /// Does what is due and returns the wall time of the next call. The first call registers the node; attempts are
+    /// touched only after the first orders.
     pub fn reconcile(
         &mut self,
         now: ClockReading,
@@ -107,17 +99,16 @@ impl<M: Machine> Reconciler<M> {
         }
     }
 
-    /// The machine under it.
     pub fn machine(&self) -> &M {
         &self.machine
     }
 
-    /// The machine under it, for whoever plays it.
+    /// Mutable access to the machine, for a simulator.
     pub fn machine_mut(&mut self) -> &mut M {
         &mut self.machine
     }
 
-    /// Let go of the machine, as an agent does that ends: what runs, runs on.
+    /// Returns the machine, as when the agent ends. Running attempts keep running.
     pub fn into_machine(self) -> M {
         self.machine
     }
@@ -126,17 +117,17 @@ impl<M: Machine> Reconciler<M> {
         if !self.heartbeat_timer.is_due(now_ms, self.config.repeat_interval_ms) {
             return;
         }
-        // A server that does not lead hears nothing, so it is said until orders show that someone knows this agent.
+        // A standby ignores reports. Registration is repeated with each heartbeat until orders name this incarnation.
         if !self.order_fence.is_registered() {
             send_report(Report::Registered(Box::new(self.registration.clone())));
         }
         send_report(Report::Heartbeat { node: self.config.node.clone() });
     }
 
-    /// Take over orders, unless they are older than what we follow, or meant for another node or incarnation.
+    /// Takes over orders, unless they are outdated or meant for another node or incarnation.
     fn apply_orders(&mut self, orders: Orders) {
         if orders.node != self.config.node {
-            tracing::warn!(node = orders.node, "orders for a node that is not this one");
+            tracing::warn!(node = orders.node, "orders name another node; ignored");
             return;
         }
         if !self.order_fence.accepts(&orders) {
@@ -154,12 +145,12 @@ impl<M: Machine> Reconciler<M> {
         orders.attempts.into_iter().for_each(|order| self.apply_order(order, is_first));
     }
 
-    /// Of the first orders each may have been followed by an agent before this one.
+    /// Tracks the ordered attempt. A previous agent may already have launched any attempt of the first orders.
     fn apply_order(&mut self, order: AttemptOrder, is_first: bool) {
         let key = match AttemptKey::new(&order.job, order.attempt) {
             Ok(key) => key,
             Err(error) => {
-                tracing::error!(job = order.job, "an order cannot be followed: {error}");
+                tracing::error!(job = order.job, "invalid order, ignored: {error}");
                 return;
             }
         };
@@ -174,7 +165,7 @@ impl<M: Machine> Reconciler<M> {
         }
     }
 
-    /// Once, with the first orders: what lies here from before and is not named must end.
+    /// Runs once, with the first orders: attempts of a previous agent that the orders do not contain must end.
     fn track_leftover_attempts(&mut self) {
         if std::mem::replace(&mut self.has_tracked_leftovers, true) {
             return;

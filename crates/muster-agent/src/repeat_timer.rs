@@ -7,8 +7,8 @@ pub(crate) struct RepeatTimer {
 }
 
 impl RepeatTimer {
-    /// True if the timer is due; it is then due again after `interval_ms`. A due time further away than `interval_ms` was
-    /// set before the clock was set back, and counts as due.
+    /// True if the timer is due; it is then due again after `interval_ms`. A due time further away than
+    /// `interval_ms` was set before the clock was set back, and counts as due.
     pub fn is_due(&mut self, now_ms: i64, interval_ms: i64) -> bool {
         let rearmed_ms = now_ms.saturating_add(interval_ms);
         let is_due = self.next_due_ms.is_none_or(|next_ms| next_ms <= now_ms || next_ms > rearmed_ms);

@@ -1,9 +1,9 @@
 //! Adapter (Agent): real processes on this machine. Step 10, run, and step 11, report.
 //!
-//! Each attempt lives in a folder (`folder.rs`) and under a shim (`shim.rs`). What to do about it is decided
-//! by the [`Desk`]; here is only the thread, the clocks and the mouth.
+//! Each attempt has a directory (`attempt_dir.rs`) and runs under a shim (`shim.rs`). The [`Reconciler`] makes the
+//! decisions; this file adds the thread, the clocks and the report sink.
 //!
-//! Tasks run as the agent's own user. Dropping privileges, cgroups and secrets come with the network agent.
+//! Tasks run as the user of the agent. Dropping privileges, cgroups and secrets come with the network agent.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,28 +13,28 @@ use muster_protocol::agent::{Orders, RegisteredGpu, Registration};
 
 use crate::agent::{Agent, ReportSink};
 use crate::agent_thread::{AgentLoop, AgentThread};
+use crate::clock::ClockReading;
 use crate::error::AgentError;
 use crate::machine::LinuxMachine;
-use crate::reconciler::{ClockReading, Reconciler};
+use crate::reconciler::Reconciler;
 use crate::{inventory, proc};
 
-/// How to run processes here.
+/// The configuration of the agent of this machine.
 #[derive(Debug, Clone)]
 pub struct RunnerConfig {
-    /// The name of this node.
     pub node: String,
-    /// Where the folders of the attempts are.
+    /// Contains the attempt directories.
     pub data_dir: PathBuf,
-    /// What to start as shim; the folder of the attempt is added. Usually `[current_exe, "shim"]`.
+    /// The command of the shim, to which the attempt directory is appended. Usually `[current_exe, "shim"]`.
     pub shim_command: Vec<OsString>,
-    /// Devices to announce. They are simulated: nothing looks for real ones yet.
+    /// The GPUs to register. They are simulated: real ones are not discovered yet.
     pub gpus: Vec<RegisteredGpu>,
-    /// How often the node says that it is there, and how often a report is repeated until it was heard.
+    /// The interval of heartbeats, and of repeating a report until the orders acknowledge it.
     pub heartbeat_interval: Duration,
 }
 
 impl RunnerConfig {
-    /// This machine under its host name, without GPUs, with a heartbeat each second.
+    /// This machine under its host name, without GPUs, with a heartbeat every second.
     pub fn new(data_dir: impl Into<PathBuf>, shim_command: Vec<OsString>) -> RunnerConfig {
         RunnerConfig {
             node: inventory::local_node_name(),
@@ -54,7 +54,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Start. The node registers at once; attempts are touched only after the first orders.
+    /// Starts the agent thread. The node registers at once; attempts are touched only after the first orders.
     pub fn start(config: RunnerConfig, report_sink: ReportSink) -> Result<Runner, AgentError> {
         if config.shim_command.is_empty() {
             return Err(AgentError::NoShimCommand);
@@ -87,7 +87,7 @@ impl Agent for Runner {
     }
 }
 
-/// The desk over this machine, with its clocks and its mouth.
+/// The reconciler of this machine, with its clocks and the report sink.
 struct RunnerLoop {
     reconciler: Reconciler<LinuxMachine>,
     report_sink: ReportSink,

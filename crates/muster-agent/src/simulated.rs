@@ -1,9 +1,9 @@
-//! Adapter (Agent): a whole cluster played by one thread.
+//! Adapter (Agent): the agents of a whole cluster, simulated on one thread.
 //!
-//! Attempts take the time their annotation `muster.sim/runtime` says, heat their GPUs, refuse to start or to
-//! stop on request. What happens is decided by the pure [`World`]; here is only the thread, the clock, the
-//! mouth and the log files. Nothing is kept: an attempt's end follows from its order, so that after a restart
-//! the same deadlines hold.
+//! An attempt runs for the time in its annotation `muster.sim/runtime`; further annotations heat its GPUs, refuse
+//! its launch or ignore its stop. The pure [`SimulatedCluster`] makes the decisions; this file adds the thread, the
+//! clock, the report sink and the log files. No state is kept on disk: the end of an attempt follows from its
+//! order, so the same deadlines hold after a restart.
 
 mod annotations;
 mod gpu_temperatures;
@@ -23,23 +23,23 @@ use crate::logs;
 
 pub use simulated_cluster::{LogLine, ReportIntervals, SimulatedCluster, SimulatedEffect, SimulatedInput};
 
-/// How to play a cluster.
+/// The configuration of the agents of a simulated cluster.
 #[derive(Debug, Clone)]
 pub struct SimulatedAgentsConfig {
-    /// The nodes to play.
+    /// The nodes to simulate.
     pub registrations: Vec<Registration>,
-    /// Where the logs go; the same folder as for real attempts.
+    /// Contains the logs, in the layout of real attempts.
     pub data_dir: PathBuf,
-    /// How often nodes say that they are there, and how often a report is repeated until it was heard.
+    /// The interval of heartbeats, and of repeating a report until the orders acknowledge it.
     pub heartbeat_interval: Duration,
-    /// How often GPUs that are not at rest are read.
+    /// The interval of readings of warm GPUs.
     pub reading_interval: Duration,
-    /// How often every GPU is read.
+    /// The interval of readings of every GPU.
     pub health_check_interval: Duration,
 }
 
 impl SimulatedAgentsConfig {
-    /// Heartbeats and readings each second, health checks twice a minute.
+    /// Heartbeats and readings every second, health checks twice a minute.
     pub fn new(registrations: Vec<Registration>, data_dir: impl Into<PathBuf>) -> SimulatedAgentsConfig {
         SimulatedAgentsConfig {
             registrations,
@@ -51,7 +51,7 @@ impl SimulatedAgentsConfig {
     }
 
     fn report_intervals(&self) -> ReportIntervals {
-        let ms = |pause: Duration| i64::try_from(pause.as_millis()).unwrap_or(i64::MAX).max(1);
+        let ms = |interval: Duration| i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
         ReportIntervals {
             heartbeat_ms: ms(self.heartbeat_interval),
             readings_ms: ms(self.reading_interval),
@@ -68,7 +68,7 @@ pub struct SimulatedAgents {
 }
 
 impl SimulatedAgents {
-    /// Start playing. Each node registers at once.
+    /// Starts the thread. Each node registers at once.
     pub fn start(
         config: SimulatedAgentsConfig,
         report_sink: ReportSink,
@@ -96,7 +96,7 @@ impl Agent for SimulatedAgents {
     }
 }
 
-/// The world, with its effects on ours.
+/// The simulated cluster, with its effects on reports and log files.
 struct SimulatedLoop {
     cluster: SimulatedCluster,
     data_dir: PathBuf,
@@ -117,14 +117,14 @@ impl AgentLoop for SimulatedLoop {
 }
 
 impl SimulatedLoop {
-    /// A log that cannot be written is a pity, not a reason to end the attempt otherwise than it was told.
+    /// Best effort: a log that cannot be written does not change the end of the attempt.
     fn write_log(&self, line: &LogLine) {
         let path = logs::log_path(&self.data_dir, &line.job, line.attempt, line.rank, line.stream);
         let written = path.map_err(AgentError::from).and_then(|path| {
             logs::append_once(&path, &line.text).map_err(|source| AgentError::Write { path, source })
         });
         if let Err(error) = written {
-            tracing::warn!(job = line.job, "the log of a simulated attempt is incomplete: {error}");
+            tracing::warn!(job = line.job, "cannot write the log of a simulated attempt: {error}");
         }
     }
 }

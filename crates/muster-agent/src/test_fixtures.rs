@@ -1,4 +1,4 @@
-//! What unit tests share: a sample order, and a folder that goes away with the test.
+//! Fixtures of the unit tests: a sample order, and a temporary directory.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_protocol::agent::{AttemptOrder, RunSpec, TaskOrder};
 
-/// An empty folder for one test.
+/// An empty directory that is removed at the end of the test.
 pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
@@ -14,7 +14,7 @@ impl TempDir {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("muster-agent-unit-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a scratch folder");
+        std::fs::create_dir_all(&dir).expect("a temporary directory");
         TempDir(dir)
     }
 }

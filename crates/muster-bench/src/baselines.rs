@@ -1,4 +1,4 @@
-//! The anchors: one durable row per commit on the same database, and a handler that does nothing.
+//! Baselines: one-row commits on the same database, and a no-op HTTP handler.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,26 +6,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-/// How long each anchor is measured.
 const BASELINE_DURATION: Duration = Duration::from_secs(2);
 
-/// Rows per second on SQLite: WAL, full synchronous, one row per commit, one connection.
+/// Commits per second on SQLite: WAL, `synchronous=FULL`, one row per commit, one connection.
 pub fn sqlite_commits_per_second(folder: &Path) -> Result<f64> {
-    let link = rusqlite::Connection::open(folder.join("raw.db"))?;
-    link.pragma_update(None, "journal_mode", "WAL")?;
-    link.pragma_update(None, "synchronous", "FULL")?;
-    link.execute_batch("CREATE TABLE row (id INTEGER PRIMARY KEY, payload TEXT NOT NULL)")?;
-    let mut insert = link.prepare("INSERT INTO row (payload) VALUES (?1)")?;
+    let connection = rusqlite::Connection::open(folder.join("raw.db"))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.execute_batch("CREATE TABLE row (id INTEGER PRIMARY KEY, payload TEXT NOT NULL)")?;
+    let mut insert = connection.prepare("INSERT INTO row (payload) VALUES (?1)")?;
     let payload = "x".repeat(200);
     calls_per_second(|| insert.execute([&payload]).map(drop).map_err(Into::into))
 }
 
-/// Rows per second on PostgreSQL: one row per commit, one connection, prepared.
+/// Commits per second on PostgreSQL: one row per commit, one connection, prepared statement.
 pub fn postgres_commits_per_second(url: &str) -> Result<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let (client, link) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
-        let link = tokio::spawn(link);
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+        let driver_task = tokio::spawn(connection);
         client
             .batch_execute("CREATE TABLE raw_row (id BIGSERIAL PRIMARY KEY, payload TEXT NOT NULL)")
             .await?;
@@ -38,7 +37,7 @@ pub fn postgres_commits_per_second(url: &str) -> Result<f64> {
             rows += 1;
         }
         drop(client);
-        link.await??;
+        driver_task.await??;
         Ok(f64::from(rows) / started.elapsed().as_secs_f64())
     })
 }
@@ -53,20 +52,20 @@ fn calls_per_second(mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     Ok(f64::from(done) / started.elapsed().as_secs_f64())
 }
 
-/// A server that reads a body and answers 201 with a few bytes, on the same HTTP stack.
+/// Start a server on the same HTTP stack that reads the body and answers 201 with a few bytes.
 pub fn start_noop_server() -> Result<SocketAddr> {
-    let (send, receive) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-            send.send(listener.local_addr()?)?;
-            let answer =
+            sender.send(listener.local_addr()?)?;
+            let handler =
                 |_body: String| async { (axum::http::StatusCode::CREATED, "{\"job_id\":\"job-1\"}") };
-            let router = axum::Router::new().route("/api/v1/jobs", axum::routing::post(answer));
+            let router = axum::Router::new().route("/api/v1/jobs", axum::routing::post(handler));
             axum::serve(listener, router).await?;
             anyhow::Ok(())
         })
     });
-    Ok(receive.recv()?)
+    Ok(receiver.recv()?)
 }

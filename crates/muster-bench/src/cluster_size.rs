@@ -1,19 +1,18 @@
-//! What a large cluster costs: memory, start-up, and a list, at three sizes.
+//! Resident memory, start-up time and list latency at three cluster sizes.
 
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 
 use crate::http::Connection;
-use crate::server::{TempFolder, Server};
+use crate::server::{Server, TempFolder};
 use crate::table::{Table, format_figure, median};
 
-/// Waiting jobs and nodes of eight GPUs, each full: 800 to 8,000 running jobs.
+/// Pairs of (waiting jobs, nodes of eight busy GPUs): 800 to 8,000 running jobs.
 const WAITING_JOBS_AND_NODES: [(usize, usize); 3] = [(10_000, 100), (30_000, 300), (100_000, 1_000)];
-/// Different shapes among the jobs.
+/// Number of different job shapes.
 const JOB_SHAPES: usize = 200;
 
-/// Print the table of sizes.
 pub fn print_cluster_sizes() -> Result<()> {
     let mut table = Table::new(
         "A large cluster on SQLite",
@@ -35,8 +34,11 @@ fn measure(waiting: usize, nodes: usize) -> Result<Vec<String>> {
     let started = Instant::now();
     let server = Server::start(&folder.0, nodes, None)?;
     let start_up = started.elapsed();
-    let list = median((0..20).map(|_| elapsed_ms(|| get_first_page_of_jobs(&server))).collect::<Result<Vec<f64>>>()?);
-    let command = median((0..20).map(|_| elapsed_ms(|| run_muster_ps(&server))).collect::<Result<Vec<f64>>>()?);
+    let list = median(
+        (0..20).map(|_| elapsed_ms(|| get_first_page_of_jobs(&server))).collect::<Result<Vec<f64>>>()?,
+    );
+    let command =
+        median((0..20).map(|_| elapsed_ms(|| run_muster_ps(&server))).collect::<Result<Vec<f64>>>()?);
     Ok(vec![
         format_figure(waiting as f64),
         format_figure(running as f64),
@@ -47,16 +49,16 @@ fn measure(waiting: usize, nodes: usize) -> Result<Vec<String>> {
     ])
 }
 
-/// Submit jobs of many shapes, each on its own, from eight clients.
+/// Submit jobs of many shapes, one request per job, from eight clients.
 fn submit_jobs(server: &Server, jobs: usize) -> Result<()> {
     let address = server.address;
     let clients = 8;
     let threads: Vec<_> = (0..clients)
         .map(|client| {
             std::thread::spawn(move || -> Result<()> {
-                let mut link = Connection::open(address)?;
+                let mut connection = Connection::open(address)?;
                 for number in (client..jobs).step_by(clients) {
-                    let (status, body) = link.request("POST", "/api/v1/jobs", &job_body(number))?;
+                    let (status, body) = connection.request("POST", "/api/v1/jobs", &job_body(number))?;
                     if status != 201 {
                         bail!("{status}: {}", String::from_utf8_lossy(&body));
                     }
@@ -81,10 +83,10 @@ fn job_body(number: usize) -> String {
 
 /// Wait until every GPU is busy.
 fn wait_until_every_gpu_is_busy(server: &Server, gpus: usize) -> Result<usize> {
-    let mut link = Connection::open(server.address)?;
+    let mut connection = Connection::open(server.address)?;
     let mut running = 0;
     for _ in 0..600 {
-        let (_, body) = link.request("GET", "/api/v1/cluster/status", "")?;
+        let (_, body) = connection.request("GET", "/api/v1/cluster/status", "")?;
         let status: ClusterStatus = muster_json::from_slice(&body)?;
         running = status.running_jobs;
         if running >= gpus {
@@ -101,8 +103,8 @@ struct ClusterStatus {
 }
 
 fn get_first_page_of_jobs(server: &Server) -> Result<()> {
-    let mut link = Connection::open(server.address)?;
-    match link.request("GET", "/api/v1/jobs?limit=100", "")? {
+    let mut connection = Connection::open(server.address)?;
+    match connection.request("GET", "/api/v1/jobs?limit=100", "")? {
         (200, _) => Ok(()),
         (status, body) => bail!("{status}: {}", String::from_utf8_lossy(&body)),
     }
@@ -115,7 +117,6 @@ fn run_muster_ps(server: &Server) -> Result<()> {
     if output.status.success() { Ok(()) } else { bail!("{}", String::from_utf8_lossy(&output.stderr)) }
 }
 
-/// Milliseconds that something takes.
 fn elapsed_ms(work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let started = Instant::now();
     work()?;

@@ -1,20 +1,20 @@
-//! From files to a bundle: what they register, which questions they answer, and a hash by which history names them.
+//! Compiles files into a bundle: what they register, which hooks they define, and the hash that identifies the bundle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::objects::policy::rules::Rules;
 use muster_core::objects::policy::{Hook, PolicyBundle};
 use sha2::{Digest, Sha256};
-use starlark::codemap::FileSpan;
-use starlark::syntax::AstModule;
-use starlark::syntax::ast::{AssignTarget, AstStmt, Stmt};
 
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::load::{self, LoadMode, dialect, is_policy_file};
+use crate::load::{self, LoadMode};
+use crate::policy_files::is_policy_file;
 use crate::program::Program;
+use crate::syntax::definition_span;
+use crate::views::hook_parameters;
 
-/// Compile files by name. Tests are kept with the policies, and say nothing.
+/// Compile files by name. Test files are stored in the bundle and define no hooks.
 ///
 /// ```
 /// # use std::collections::BTreeMap;
@@ -40,16 +40,16 @@ pub fn compile(
     Ok((bundle, program))
 }
 
-/// What one file does.
+/// What one file registers and defines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileSummary {
-    /// What it registers, with what it loads.
+    /// Registered by the file and by those it loads.
     pub rules: Rules,
-    /// The questions it answers.
+    /// The hooks that the file defines.
     pub hooks: Vec<Hook>,
 }
 
-/// Compile one of these files as a policy, or as a test if it is one, and say what it does.
+/// Compile one of these files, as a policy or as a test, and summarise it.
 pub fn check_file(
     files: &BTreeMap<String, String>,
     name: &str,
@@ -64,78 +64,42 @@ pub fn check_file(
     Ok(FileSummary { rules: program.rules().clone(), hooks })
 }
 
-/// What a question is asked with.
-pub(crate) fn hook_parameters(hook: Hook) -> &'static [&'static str] {
-    match hook {
-        Hook::Admit | Hook::Power => &["job"],
-        Hook::Priority => &["job", "tenant"],
-        Hook::Score => &["job", "node"],
-        Hook::Victims => &["job", "candidates"],
-        Hook::Retry => &["job", "failure"],
-        Hook::Limit => &["tenant", "cluster"],
-    }
-}
-
-/// The questions that a file answers. A name that stands for a question must be a function that can be asked it.
+/// The hooks that a file defines. The name of a hook must be a function that accepts the hook's arguments.
 fn hooks_defined_in(program: &Program, file: &str, source: &str) -> Result<Vec<Hook>, PolicyError> {
     let mut hooks = Vec::new();
     for hook in Hook::ALL {
         match check_hook_signature(program, file, hook) {
             None => continue,
             Some(Ok(())) => hooks.push(hook),
-            Some(Err(what)) => return Err(error_at_definition(file, source, hook.as_str(), what)),
+            Some(Err(message)) => return Err(error_at_definition(file, source, hook.as_str(), message)),
         }
     }
     Ok(hooks)
 }
 
-/// Nothing where a file does not tell it; else what is wrong with it.
+/// `None` if the file does not define the name; else whether its definition can be called as this hook.
 fn check_hook_signature(program: &Program, file: &str, hook: Hook) -> Option<Result<(), String>> {
-    let (name, asked) = (hook.as_str(), hook_parameters(hook));
-    let call = format!("{name}({})", asked.join(", "));
-    let Some(takes) = program.signature(file, name) else {
+    let (name, parameters) = (hook.as_str(), hook_parameters(hook));
+    let call = format!("{name}({})", parameters.join(", "));
+    let Some(signature) = program.signature(file, name) else {
         let kind = program.type_of(file, name)?;
-        return Some(Err(format!("`{name}` is of kind {kind}; the name stands for a function {call}")));
+        let message = format!("`{name}` is a value of type {kind}; the name is reserved for the hook {call}");
+        return Some(Err(message));
     };
-    match takes.accepts(asked.len()) {
+    match signature.accepts(parameters.len()) {
         true => Some(Ok(())),
-        false => Some(Err(format!("`{name}` takes {takes}; it is asked as {call}"))),
+        false => Some(Err(format!("`{name}` takes {signature}; muster calls it as {call}"))),
     }
 }
 
-fn error_at_definition(file: &str, source: &str, name: &str, what: String) -> PolicyError {
+fn error_at_definition(file: &str, source: &str, name: &str, message: String) -> PolicyError {
     match definition_span(file, source, name) {
-        Some(span) => PolicyError::at_span(&span, what),
-        None => PolicyError::Invalid { file: file.to_string(), message: what },
+        Some(span) => PolicyError::at_span(&span, message),
+        None => PolicyError::Invalid { file: file.to_string(), message },
     }
 }
 
-/// Where a name is told at the top of a file; the last place counts.
-pub(crate) fn definition_span(file: &str, source: &str, name: &str) -> Option<FileSpan> {
-    let ast = AstModule::parse(file, source.to_string(), &dialect()).ok()?;
-    let mut found = None;
-    visit_top_level_names(ast.statement(), &mut |told, span| {
-        if told == name {
-            found = Some(span);
-        }
-    });
-    found.map(|span| ast.file_span(span))
-}
-
-/// Every name that the top of a file tells.
-fn visit_top_level_names(statement: &AstStmt, tell: &mut dyn FnMut(&str, starlark::codemap::Span)) {
-    match &statement.node {
-        Stmt::Def(def) => tell(&def.name.ident, def.name.span),
-        Stmt::Assign(assign) => {
-            if let AssignTarget::Identifier(name) = &assign.lhs.node {
-                tell(&name.ident, name.span);
-            }
-        }
-        _ => statement.visit_stmt(|inner| visit_top_level_names(inner, tell)),
-    }
-}
-
-/// Names and contents with their lengths, so that no two bundles look the same.
+/// A hash of names and contents. Each is preceded by its length, so that different bundles never hash the same bytes.
 pub(crate) fn bundle_hash(files: &BTreeMap<String, String>) -> String {
     let mut hash = Sha256::new();
     for text in files.iter().flat_map(|(name, source)| [name, source]) {

@@ -1,13 +1,14 @@
-//! Which lines of policies ran.
+//! Line coverage of policies by their tests.
 //!
-//! The interpreter can tell which statements it ran, but it puts small functions into their callers and leaves out what
-//! it can compute beforehand, and then lines that ran are missing. So policies are marked before they are compiled: each
-//! statement says its number when it is reached. Marks stay on their line, so lines are what they were.
+//! The interpreter's own statement coverage misses lines, because the compiler inlines small functions and folds
+//! constants. Policies are therefore instrumented before they are compiled: each statement calls a builtin with its mark.
+//! A mark is inserted on the line of its statement, so line numbers do not change.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
-use starlark::environment::GlobalsBuilder;
+use starlark::environment::{Globals, GlobalsBuilder};
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::syntax::AstModule;
@@ -15,20 +16,24 @@ use starlark::syntax::ast::{AstExpr, AstLiteral, AstStmt, Expr, Stmt};
 use starlark::values::Value;
 use starlark::values::none::NoneType;
 
-use crate::builtins::current_registry;
-use crate::load::dialect;
+use crate::builtins::{current_registry, policy_globals_builder};
+use crate::syntax::dialect;
 
-/// Which lines of a policy ran.
+/// The globals of instrumented policies.
+pub(crate) static COVERAGE_GLOBALS: LazyLock<Globals> =
+    LazyLock::new(|| policy_globals_builder().with(coverage_builtins).build());
+
+/// Line coverage of one policy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Coverage {
-    /// Lines on which a statement begins. Functions and what is loaded are no statements here: they always run.
+    /// Lines on which a statement begins. `def` and `load` do not count, because they always run.
     pub lines: BTreeSet<usize>,
-    /// Those of which all statements ran.
+    /// Lines of which every statement ran.
     pub reached_lines: BTreeSet<usize>,
 }
 
 impl Coverage {
-    /// Of a policy that nobody loads. What does not parse has no lines.
+    /// The coverage of a policy that no test loads. A source that does not parse has no lines.
     pub fn of_unloaded_file(file: &str, source: &str) -> Coverage {
         let Ok(ast) = AstModule::parse(file, source.to_string(), &dialect()) else {
             return Coverage::default();
@@ -36,18 +41,17 @@ impl Coverage {
         coverage_of_marks(&CoverageRecorder::default().instrument(&ast, source).mark_lines, &BTreeSet::new())
     }
 
-    /// Lines that did not run.
     pub fn missed_lines(&self) -> Vec<usize> {
         self.lines.difference(&self.reached_lines).copied().collect()
     }
 
-    /// Rounded down: only all is 100.
+    /// Rounded down, so that 100 means every line.
     pub fn percent(&self) -> usize {
         (self.reached_lines.len() * 100).checked_div(self.lines.len()).unwrap_or(100)
     }
 }
 
-/// Marks files, and remembers which marks were reached.
+/// Instruments files and records which marks were reached.
 #[derive(Debug, Default)]
 pub(crate) struct CoverageRecorder {
     files: RefCell<BTreeMap<String, InstrumentedFile>>,
@@ -55,66 +59,66 @@ pub(crate) struct CoverageRecorder {
     reached_marks: RefCell<BTreeSet<u32>>,
 }
 
-/// The marks of a file.
 #[derive(Debug, Clone)]
 struct InstrumentedFile {
-    /// Each with its line.
+    /// Each mark with its line.
     mark_lines: Vec<(u32, usize)>,
     source: String,
 }
 
 impl CoverageRecorder {
-    /// The source with its marks. The same file has the same marks, however often it is loaded.
+    /// The source with its marks. A file that is loaded several times keeps its marks.
     pub fn instrumented_source(&self, file: &str, ast: &AstModule, source: &str) -> String {
         let known = self.files.borrow().get(file).cloned();
-        let marked = known.unwrap_or_else(|| self.instrument(ast, source));
-        let text = marked.source.clone();
-        self.files.borrow_mut().insert(file.to_string(), marked);
+        let instrumented = known.unwrap_or_else(|| self.instrument(ast, source));
+        let text = instrumented.source.clone();
+        self.files.borrow_mut().insert(file.to_string(), instrumented);
         text
     }
 
     fn instrument(&self, ast: &AstModule, source: &str) -> InstrumentedFile {
-        let mut pen = Instrumenter { marker: self, ast, mark_lines: Vec::new(), insertions: Vec::new() };
-        pen.instrument_statement(ast.statement());
-        let Instrumenter { mark_lines: marks, mut insertions, .. } = pen;
-        insertions.sort_by_key(|(place, _)| *place);
+        let mut instrumenter =
+            Instrumenter { recorder: self, ast, mark_lines: Vec::new(), insertions: Vec::new() };
+        instrumenter.instrument_statement(ast.statement());
+        let Instrumenter { mark_lines, mut insertions, .. } = instrumenter;
+        insertions.sort_by_key(|(offset, _)| *offset);
         let mut text = source.to_string();
-        insertions.iter().rev().for_each(|(place, mark)| text.insert_str(*place, mark));
-        InstrumentedFile { mark_lines: marks, source: text }
+        insertions.iter().rev().for_each(|(offset, mark)| text.insert_str(*offset, mark));
+        InstrumentedFile { mark_lines, source: text }
     }
 
-    /// These marks were reached.
     pub fn record_reached(&self, marks: &BTreeSet<u32>) {
         self.reached_marks.borrow_mut().extend(marks);
     }
 
-    /// What came of it, of every file that was marked.
+    /// The coverage of every instrumented file.
     pub fn into_coverage(self) -> BTreeMap<String, Coverage> {
-        let ran = self.reached_marks.into_inner();
+        let reached = self.reached_marks.into_inner();
         let files = self.files.into_inner().into_iter();
-        files.map(|(file, marked)| (file, coverage_of_marks(&marked.mark_lines, &ran))).collect()
+        files.map(|(name, file)| (name, coverage_of_marks(&file.mark_lines, &reached))).collect()
     }
 }
 
-fn coverage_of_marks(marks: &[(u32, usize)], ran: &BTreeSet<u32>) -> Coverage {
-    let lines: BTreeSet<usize> = marks.iter().map(|(_, line)| *line).collect();
+fn coverage_of_marks(mark_lines: &[(u32, usize)], reached: &BTreeSet<u32>) -> Coverage {
+    let lines: BTreeSet<usize> = mark_lines.iter().map(|(_, line)| *line).collect();
     let missed: BTreeSet<usize> =
-        marks.iter().filter(|(mark, _)| !ran.contains(mark)).map(|(_, line)| *line).collect();
+        mark_lines.iter().filter(|(mark, _)| !reached.contains(mark)).map(|(_, line)| *line).collect();
     Coverage { reached_lines: lines.difference(&missed).copied().collect(), lines }
 }
 
-/// Writes marks into one file.
+/// Inserts marks into one file.
 struct Instrumenter<'a> {
-    marker: &'a CoverageRecorder,
+    recorder: &'a CoverageRecorder,
     ast: &'a AstModule,
     mark_lines: Vec<(u32, usize)>,
+    /// Text to insert, by byte offset.
     insertions: Vec<(usize, String)>,
 }
 
 impl Instrumenter<'_> {
     fn instrument_statement(&mut self, statement: &AstStmt) {
         match &statement.node {
-            Stmt::Statements(all) => all.iter().for_each(|one| self.instrument_statement(one)),
+            Stmt::Statements(inner) => inner.iter().for_each(|inner| self.instrument_statement(inner)),
             Stmt::If(condition, then) => {
                 self.mark_around_expression(condition, statement);
                 self.instrument_statement(then);
@@ -124,9 +128,9 @@ impl Instrumenter<'_> {
                 self.instrument_statement(&branches.0);
                 self.instrument_statement(&branches.1);
             }
-            Stmt::For(over) => {
-                self.mark_around_expression(&over.over, statement);
-                self.instrument_statement(&over.body);
+            Stmt::For(each) => {
+                self.mark_around_expression(&each.over, statement);
+                self.instrument_statement(&each.body);
             }
             Stmt::Def(def) => self.instrument_statement(&def.body),
             Stmt::Load(_) => {}
@@ -147,22 +151,17 @@ impl Instrumenter<'_> {
     }
 
     fn new_mark(&mut self, statement: &AstStmt) -> u32 {
-        let mark = self.marker.next_mark.get();
-        self.marker.next_mark.set(mark + 1);
+        let mark = self.recorder.next_mark.get();
+        self.recorder.next_mark.set(mark + 1);
         let line = self.ast.file_span(statement.span).resolve().span.begin.line + 1;
         self.mark_lines.push((mark, line));
         mark
     }
 }
 
-/// A text that stands alone says something to people.
+/// A string literal as a statement is a comment.
 fn is_string_literal(expression: &AstExpr) -> bool {
     matches!(&expression.node, Expr::Literal(AstLiteral::String(_)))
-}
-
-/// The marks themselves.
-pub(super) fn with_coverage_builtins(builder: GlobalsBuilder) -> GlobalsBuilder {
-    builder.with(coverage_builtins)
 }
 
 #[starlark_module]

@@ -1,14 +1,12 @@
-//! What a file could look at: every name after a dot and every text that it writes.
+//! Attribute names and string literals of a file: an upper bound on the attributes that it reads.
 //!
-//! A policy that never writes `image` cannot ask for the image of a job. So jobs that differ only in their images are the
-//! same to it, and it is asked once about all of them.
+//! A policy that never mentions `image` cannot depend on it, so jobs that differ only in their image share one answer.
 
 use std::collections::BTreeSet;
 
 use starlark::syntax::AstModule;
 use starlark::syntax::ast::{AstExpr, AstLiteral, AstStmt, Expr, Stmt};
 
-/// Add what a file mentions.
 pub fn collect_mentions(ast: &AstModule, mentions: &mut BTreeSet<String>) {
     collect_from_statement(ast.statement(), mentions);
 }

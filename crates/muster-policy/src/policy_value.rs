@@ -1,4 +1,4 @@
-//! Values that go into a policy and come out of it: plain data, without the interpreter.
+//! Arguments and answers of policy functions as plain data, independent of the interpreter.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,47 +10,38 @@ use starlark::values::structs::{AllocStruct, StructRef};
 use starlark::values::tuple::{AllocTuple, TupleRef};
 use starlark::values::{FrozenHeap, FrozenValue, UnpackValue, Value};
 
-/// How deep values may lie inside each other: what follows them uses its own stack.
+/// The most levels of nested values. The conversion recurses once per level.
 const DEPTH_MAX: usize = 32;
-/// How much one answer may hold: a value counts as one, and a text as its bytes besides. One list that lies in another
-/// many times is small for the interpreter, and each time it is met it is large for us.
+/// The largest answer: each value counts as one, a string also counts its bytes. The interpreter stores a list that
+/// several others contain once; the conversion copies it each time.
 const ANSWER_SIZE_MAX: usize = 1 << 20;
 
-/// A value.
+/// An argument or answer of a policy function.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PolicyValue {
-    /// Nothing.
     None,
-    /// Yes or no.
     Bool(bool),
-    /// A whole number.
     Int(i64),
-    /// Any other number.
     Float(f64),
-    /// A text.
     Text(String),
-    /// Several.
     List(Vec<PolicyValue>),
-    /// Several that cannot be changed.
     Tuple(Vec<PolicyValue>),
-    /// By key, in order: `job["gpus"]`.
+    /// Entries by key, in order: `job["gpus"]`.
     Dict(Vec<(PolicyValue, PolicyValue)>),
-    /// By name: `job.gpus`. Nobody can change one.
+    /// A Starlark `struct`: `job.gpus`. In answers it becomes a dict.
     Record(Vec<(&'static str, PolicyValue)>),
 }
 
 impl PolicyValue {
-    /// A text.
     pub fn text(text: impl Into<String>) -> PolicyValue {
         PolicyValue::Text(text.into())
     }
 
-    /// What is there, or nothing.
     pub fn from_option<T: Into<PolicyValue>>(value: Option<T>) -> PolicyValue {
         value.map_or(PolicyValue::None, Into::into)
     }
 
-    /// What Starlark calls its kind.
+    /// The name of its Starlark type.
     pub fn type_name(&self) -> &'static str {
         match self {
             PolicyValue::None => "NoneType",
@@ -65,7 +56,7 @@ impl PolicyValue {
         }
     }
 
-    /// The same as a value of the interpreter that nobody can change.
+    /// The value on a frozen heap of the interpreter: policies cannot change it.
     pub(crate) fn alloc(&self, heap: &FrozenHeap) -> FrozenValue {
         match self {
             PolicyValue::None => FrozenValue::new_none(),
@@ -79,32 +70,40 @@ impl PolicyValue {
                 heap.alloc(AllocStruct(fields.iter().map(|(name, value)| (*name, value.alloc(heap)))))
             }
             PolicyValue::Dict(entries) => {
-                // A key that cannot be one is left out: only a caller could have made it.
+                // A key that is not hashable is dropped. No policy can create one; only a caller of this crate can.
                 let entries = entries.iter().filter(|(key, _)| key.is_hashable());
                 heap.alloc(AllocDict(entries.map(|(key, value)| (key.alloc(heap), value.alloc(heap)))))
             }
         }
     }
 
-    /// Whether something can be found by it in a dict.
+    /// True if the value can be a key of a dict.
     fn is_hashable(&self) -> bool {
         match self {
-            PolicyValue::None | PolicyValue::Bool(_) | PolicyValue::Int(_) | PolicyValue::Float(_) | PolicyValue::Text(_) => true,
+            PolicyValue::None
+            | PolicyValue::Bool(_)
+            | PolicyValue::Int(_)
+            | PolicyValue::Float(_)
+            | PolicyValue::Text(_) => true,
             PolicyValue::Tuple(items) => items.iter().all(PolicyValue::is_hashable),
             PolicyValue::Record(fields) => fields.iter().all(|(_, value)| value.is_hashable()),
             PolicyValue::List(_) | PolicyValue::Dict(_) => false,
         }
     }
 
-    /// What a value of the interpreter is as plain data.
+    /// Convert a value of the interpreter.
     pub(crate) fn from_starlark(value: Value) -> Result<PolicyValue, ConversionError> {
         PolicyValue::convert_bounded(value, DEPTH_MAX, &Cell::new(ANSWER_SIZE_MAX))
     }
 
-    fn convert_bounded(value: Value, depth: usize, room: &Cell<usize>) -> Result<PolicyValue, ConversionError> {
+    fn convert_bounded(
+        value: Value,
+        depth: usize,
+        size_left: &Cell<usize>,
+    ) -> Result<PolicyValue, ConversionError> {
         let Some(depth) = depth.checked_sub(1) else { return Err(ConversionError::TooDeep) };
         let size = 1 + value.unpack_str().map_or(0, str::len);
-        room.set(room.get().checked_sub(size).ok_or(ConversionError::TooLarge)?);
+        size_left.set(size_left.get().checked_sub(size).ok_or(ConversionError::TooLarge)?);
         if value.is_none() {
             return Ok(PolicyValue::None);
         }
@@ -114,12 +113,14 @@ impl PolicyValue {
         if let Some(text) = value.unpack_str() {
             return Ok(PolicyValue::text(text));
         }
-        // Before what holds others: most answers are numbers.
+        // Numbers before containers: most answers are numbers.
         if let Some(number) = unpack_number(value) {
             return Ok(number);
         }
         let all = |items: &mut dyn Iterator<Item = Value>| {
-            items.map(|item| PolicyValue::convert_bounded(item, depth, room)).collect::<Result<Vec<PolicyValue>, ConversionError>>()
+            items
+                .map(|item| PolicyValue::convert_bounded(item, depth, size_left))
+                .collect::<Result<Vec<PolicyValue>, ConversionError>>()
         };
         if let Some(list) = ListRef::from_value(value) {
             return Ok(PolicyValue::List(all(&mut list.iter())?));
@@ -128,13 +129,17 @@ impl PolicyValue {
             return Ok(PolicyValue::Tuple(all(&mut tuple.iter())?));
         }
         if let Some(dict) = DictRef::from_value(value) {
-            let entry =
-                |(key, value)| Ok((PolicyValue::convert_bounded(key, depth, room)?, PolicyValue::convert_bounded(value, depth, room)?));
+            let entry = |(key, value)| {
+                Ok((
+                    PolicyValue::convert_bounded(key, depth, size_left)?,
+                    PolicyValue::convert_bounded(value, depth, size_left)?,
+                ))
+            };
             return dict.iter().map(entry).collect::<Result<_, _>>().map(PolicyValue::Dict);
         }
         if let Some(record) = StructRef::from_value(value) {
             let entry = |(name, value): (starlark::values::StringValue, Value)| {
-                Ok((PolicyValue::text(name.as_str()), PolicyValue::convert_bounded(value, depth, room)?))
+                Ok((PolicyValue::text(name.as_str()), PolicyValue::convert_bounded(value, depth, size_left)?))
             };
             return record.iter().map(entry).collect::<Result<_, _>>().map(PolicyValue::Dict);
         }
@@ -142,7 +147,7 @@ impl PolicyValue {
     }
 }
 
-/// A number; a whole one that is too large for us is a float, as it would be in JSON.
+/// A number. An int beyond 64 bits becomes a float, as in JSON.
 fn unpack_number(value: Value) -> Option<PolicyValue> {
     if let Ok(Some(whole)) = i64::unpack_value(value) {
         return Some(PolicyValue::Int(whole));
@@ -151,23 +156,25 @@ fn unpack_number(value: Value) -> Option<PolicyValue> {
     Some(PolicyValue::Float(number))
 }
 
-/// Why a value is not plain data.
+/// Why a value cannot be converted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ConversionError {
-    /// It holds itself, or nearly.
+    /// Nested more than [`DEPTH_MAX`] levels deep, or contains itself.
     TooDeep,
-    /// It holds more than anyone asked for.
+    /// Larger than [`ANSWER_SIZE_MAX`].
     TooLarge,
-    /// It is a function or the like.
+    /// A function or another type that is no data.
     UnsupportedType(&'static str),
 }
 
 impl fmt::Display for ConversionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConversionError::TooDeep => write!(f, "it is nested more than {DEPTH_MAX} deep"),
-            ConversionError::TooLarge => write!(f, "it holds more than {ANSWER_SIZE_MAX} values and letters"),
-            ConversionError::UnsupportedType(kind) => write!(f, "a {kind} is no plain value"),
+            ConversionError::TooDeep => write!(f, "it is nested more than {DEPTH_MAX} levels deep"),
+            ConversionError::TooLarge => write!(f, "it exceeds {ANSWER_SIZE_MAX} values and bytes"),
+            ConversionError::UnsupportedType(kind) => {
+                write!(f, "a value of type {kind} cannot be passed between muster and a policy")
+            }
         }
     }
 }
@@ -190,7 +197,7 @@ impl From<u32> for PolicyValue {
     }
 }
 
-/// More than any count of ours is as much as there is.
+/// Saturates at [`i64::MAX`], which is above every count of a view.
 impl From<u64> for PolicyValue {
     fn from(number: u64) -> PolicyValue {
         PolicyValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
@@ -215,10 +222,11 @@ impl From<String> for PolicyValue {
     }
 }
 
-/// As Starlark writes it.
+/// As Starlark prints it.
 impl fmt::Display for PolicyValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = |items: &[PolicyValue]| items.iter().map(PolicyValue::to_string).collect::<Vec<_>>().join(", ");
+        let all =
+            |items: &[PolicyValue]| items.iter().map(PolicyValue::to_string).collect::<Vec<_>>().join(", ");
         match self {
             PolicyValue::None => f.write_str("None"),
             PolicyValue::Bool(true) => f.write_str("True"),

@@ -1,41 +1,43 @@
-//! How many values a function takes, and under which names.
+//! Signatures of policy functions.
 
 use std::fmt;
 
 use starlark::docs::{DocItem, DocMember, DocParam};
 use starlark::values::Value;
 
-/// What a function takes when it is called with values in a row.
+/// The positional parameters of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
-    /// So many at least.
+    /// The parameters without a default.
     pub args_min: usize,
-    /// So many at most; any number where there is none.
+    /// `None` if the function takes `*args`.
     pub args_max: Option<usize>,
-    /// Their names, in order.
+    /// Parameter names, in order.
     pub names: Vec<String>,
-    /// It must be given others by name.
+    /// The function has keyword-only parameters without a default.
     has_required_keywords: bool,
 }
 
 impl Signature {
-    /// Nothing if the value is no function.
+    /// `None` if the value is not a function.
     pub(crate) fn of_value(value: Value) -> Option<Signature> {
         let DocItem::Member(DocMember::Function(function)) = value.documentation() else { return None };
         let params = function.params;
-        let in_a_row: Vec<&DocParam> = params.pos_only.iter().chain(&params.pos_or_named).collect();
-        let is_needed = |param: &&DocParam| param.default_value.is_none();
+        let positional: Vec<&DocParam> = params.pos_only.iter().chain(&params.pos_or_named).collect();
+        let is_required = |param: &&DocParam| param.default_value.is_none();
         Some(Signature {
-            args_min: in_a_row.iter().copied().filter(is_needed).count(),
-            args_max: params.args.is_none().then_some(in_a_row.len()),
-            names: in_a_row.iter().map(|param| param.name.clone()).collect(),
-            has_required_keywords: params.named_only.iter().any(|param| is_needed(&param)),
+            args_min: positional.iter().copied().filter(is_required).count(),
+            args_max: params.args.is_none().then_some(positional.len()),
+            names: positional.iter().map(|param| param.name.clone()).collect(),
+            has_required_keywords: params.named_only.iter().any(|param| is_required(&param)),
         })
     }
 
-    /// Whether it can be called with so many.
+    /// True if the function can be called with this number of positional arguments.
     pub fn accepts(&self, count: usize) -> bool {
-        !self.has_required_keywords && self.args_min <= count && self.args_max.is_none_or(|most| count <= most)
+        !self.has_required_keywords
+            && self.args_min <= count
+            && self.args_max.is_none_or(|most| count <= most)
     }
 }
 

@@ -1,73 +1,74 @@
-//! How deep the parts of a file lie inside each other, and how long its names are, found from its words alone.
+//! The nesting depth of a source and the length of its identifiers, computed from its tokens alone.
 //!
-//! Who parses, compiles or merely drops a deep expression follows it with its own stack, and a stack that is used
-//! up ends the whole process. So the depth is counted before anyone builds a tree. Brackets and blocks are not all: each of
-//! `x[0][0]`, `- - x`, `a + b + c`, `lambda: lambda: x` and `elif` is one level further down, too.
+//! Parsing, compiling and even dropping a deep expression recurses on the stack, and a stack overflow kills the whole
+//! process. The depth is therefore counted before a syntax tree is built. Beside brackets and blocks, each of `x[0][0]`,
+//! `- - x`, `a + b + c`, `lambda: lambda: x` and `elif` adds a level.
 
 use starlark_syntax::codemap::CodeMap;
 use starlark_syntax::dialect::Dialect;
 use starlark_syntax::lexer::{Lexer, Token};
 
-/// Names are no longer than this: the interpreter compares one that it does not know with all that it does.
+/// The longest identifier: for an unknown one the interpreter computes the edit distance to every known one.
 const IDENTIFIER_BYTES_MAX: usize = 200;
 
-/// What is wrong with the words of a file, and in which line.
-pub fn source_problem(source: &str, most: usize) -> Option<(usize, String)> {
+/// The first line that exceeds a limit, with a message.
+pub fn source_problem(source: &str, depth_max: usize) -> Option<(usize, String)> {
     let map = CodeMap::new(String::new(), source.to_string());
     let mut depth = DepthCounter { levels: vec![BracketLevel::default()], ..DepthCounter::default() };
-    // A word that is none ends the file for the parser, too.
-    let mut words = Lexer::new(source, &Dialect::Standard, map).map_while(Result::ok);
-    let (begin, what) = words.find_map(|(begin, word, _)| {
-        depth.push_token(&word);
-        let long = matches!(&word, Token::Identifier(name) if name.len() > IDENTIFIER_BYTES_MAX);
-        let what = match (long, depth.total() > most) {
-            (true, _) => format!("a name has more than {IDENTIFIER_BYTES_MAX} letters"),
-            (_, true) => format!("parts are nested more than {most} deep"),
+    // The parser, too, stops at the first invalid token.
+    let mut tokens = Lexer::new(source, &Dialect::Standard, map).map_while(Result::ok);
+    let (begin, message) = tokens.find_map(|(begin, token, _)| {
+        depth.push_token(&token);
+        let is_long = matches!(&token, Token::Identifier(name) if name.len() > IDENTIFIER_BYTES_MAX);
+        let message = match (is_long, depth.total() > depth_max) {
+            (true, _) => format!("an identifier is longer than {IDENTIFIER_BYTES_MAX} bytes"),
+            (_, true) => format!("the syntax is nested more than {depth_max} levels deep"),
             _ => return None,
         };
-        Some((begin, what))
+        Some((begin, message))
     })?;
     let before = source.as_bytes().get(..begin)?;
-    Some((before.iter().filter(|byte| **byte == b'\n').count() + 1, what))
+    Some((before.iter().filter(|byte| **byte == b'\n').count() + 1, message))
 }
 
-/// How deep the next word lies.
+/// The depth of the next token.
 #[derive(Default)]
 struct DepthCounter {
-    /// The brackets that are open, the outermost first; at the beginning the statement itself.
+    /// The open brackets, outermost first, after the statement itself.
     levels: Vec<BracketLevel>,
-    /// The blocks that are open, each with its row of `elif`.
+    /// The open blocks, each with its number of consecutive `elif`.
     blocks: Vec<usize>,
-    /// The row of `elif` at the top.
+    /// Consecutive `elif` at the top level.
     elifs: usize,
-    /// Whether the word before ended an operand: then a sign stands between two.
+    /// True if the previous token ended an operand: a sign is then an infix operator.
     after_operand: bool,
 }
 
-/// What lies inside each other between two brackets.
+/// Nesting between one pair of brackets.
 #[derive(Default)]
 struct BracketLevel {
-    /// Clauses and functions, which commas do not end.
+    /// Comprehension clauses and lambdas. A comma does not end them.
     clauses: usize,
-    /// Operators between two operands: a row of them leans to one side.
+    /// A chain of infix operators is a tree that leans to one side.
     infix_operators: usize,
-    /// Operators before the operand.
     prefix_operators: usize,
-    /// Calls, items and attributes after it.
+    /// Calls, indexing and attributes.
     postfix_operations: usize,
 }
 
 impl DepthCounter {
     fn total(&self) -> usize {
-        let level = |level: &BracketLevel| 1 + level.clauses + level.infix_operators + level.prefix_operators + level.postfix_operations;
+        let level = |level: &BracketLevel| {
+            1 + level.clauses + level.infix_operators + level.prefix_operators + level.postfix_operations
+        };
         let blocks: usize = self.blocks.iter().map(|elifs| 1 + elifs).sum();
         self.levels.iter().map(level).sum::<usize>() + blocks + self.elifs
     }
 
-    fn push_token(&mut self, word: &Token) {
+    fn push_token(&mut self, token: &Token) {
         use Token::*;
         let operand_before = std::mem::take(&mut self.after_operand);
-        match word {
+        match token {
             OpeningRound | OpeningSquare | OpeningCurly => {
                 self.current_level().postfix_operations += 1;
                 self.levels.push(BracketLevel::default());
@@ -81,9 +82,12 @@ impl DepthCounter {
             Indent => self.blocks.push(0),
             Dedent => drop(self.blocks.pop()),
             Newline | Semicolon => *self.current_level() = BracketLevel::default(),
-            Comma => *self.current_level() = BracketLevel { clauses: self.current_level().clauses, ..BracketLevel::default() },
+            Comma => {
+                *self.current_level() =
+                    BracketLevel { clauses: self.current_level().clauses, ..BracketLevel::default() }
+            }
             Elif => *self.current_elifs() += 1,
-            // A condition of its own begins a new row; one inside an expression stands between two operands.
+            // An `if` statement starts a new chain of `elif`; after an operand, `if` is an infix operator.
             If if !operand_before => *self.current_elifs() = 0,
             Lambda | For => self.current_level().clauses += 1,
             Dot => self.current_level().postfix_operations += 1,
@@ -94,7 +98,11 @@ impl DepthCounter {
             Colon | Equal | Def | Return | Load | Pass | Break | Continue | Reserved => {}
             _ => {
                 let level = self.current_level();
-                *level = BracketLevel { clauses: level.clauses, infix_operators: level.infix_operators + 1, ..BracketLevel::default() };
+                *level = BracketLevel {
+                    clauses: level.clauses,
+                    infix_operators: level.infix_operators + 1,
+                    ..BracketLevel::default()
+                };
             }
         }
     }
@@ -114,8 +122,9 @@ impl DepthCounter {
 
 #[cfg(test)]
 mod tests {
-    fn too_deep(source: &str, most: usize) -> Option<usize> {
-        super::source_problem(source, most).map(|(line, _)| line)
+    /// The first line deeper than `depth_max`.
+    fn too_deep(source: &str, depth_max: usize) -> Option<usize> {
+        super::source_problem(source, depth_max).map(|(line, _)| line)
     }
 
     #[test]
@@ -142,9 +151,9 @@ mod tests {
 
     #[test]
     fn identifiers_over_the_length_limit_are_rejected() {
-        assert_eq!(syntax_depth::source_problem(&format!("x = 1\n{} = 2", "a".repeat(200)), 100), None);
-        let (line, what) = super::source_problem(&format!("x = 1\n{} = 2", "a".repeat(201)), 100).unwrap();
-        assert_eq!((line, what.as_str()), (2, "a name has more than 200 letters"));
+        assert_eq!(super::source_problem(&format!("x = 1\n{} = 2", "a".repeat(200)), 100), None);
+        let (line, message) = super::source_problem(&format!("x = 1\n{} = 2", "a".repeat(201)), 100).unwrap();
+        assert_eq!((line, message.as_str()), (2, "an identifier is longer than 200 bytes"));
     }
 
     #[test]

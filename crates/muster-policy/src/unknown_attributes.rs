@@ -1,9 +1,9 @@
-//! Attributes of views that no view has, such as `job.time_limt_s`. They are found when the files are compiled: a line that
-//! rarely runs would fail at night, in the middle of a decision.
+//! Reports unknown attributes of views, such as `job.time_limt_s`, when the files are compiled. At run time the error
+//! would appear only when the line runs, in the middle of a decision.
 //!
-//! Views are followed from the parameters of hooks: by their names and aliases (`j = job`), through lists, comprehensions and
-//! loops over `candidates`, into `key = lambda c: …`, and into functions of the same file that are called with them. Where a
-//! name may stand for something else as well it is not followed, so that nothing that is right is refused.
+//! Types are inferred from the parameters of hooks: through aliases (`j = job`), lists, comprehensions, loops over
+//! `candidates`, `key = lambda c: …`, and calls of functions of the same file. A name that may hold another type is
+//! unknown, so that no correct policy is rejected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,41 +16,40 @@ use starlark::syntax::ast::{
     Parameter, Stmt,
 };
 
-use crate::bundle::hook_parameters;
 use crate::samples::ViewKind;
+use crate::views::hook_parameters;
 
-/// More calls with views than policies have: each order of arguments counts as one.
+/// The most pairs of a function and its argument types that are checked: more than policies have.
 const TRACED_CALLS_MAX: usize = 1_000;
 
-/// Functions of the language that return the items of the list they are given.
+/// Builtins that return the items of their first argument as a list.
 const LIST_RETURNING_BUILTINS: [&str; 3] = ["sorted", "list", "reversed"];
-/// Functions of the language that call `key` with each item of the list they are given.
+/// Builtins that call `key` with each item of their first argument.
 const KEY_FUNCTION_BUILTINS: [&str; 3] = ["sorted", "min", "max"];
 
 type Def = DefP<AstNoPayload>;
 
-/// What a name stands for.
+/// The type of a view or of a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ViewType {
-    /// A record.
     Single(ViewKind),
-    /// A list of such records, as `candidates` is one.
+    /// A list of views, such as `candidates`.
     List(ViewKind),
-    /// A moment.
+    /// The time of the call.
     Now,
 }
 
-/// What a name or an expression stands for, as far as that was worked out.
+/// The inferred type of a name or expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InferredType {
-    /// Not worked out yet: it depends on a name that is bound further on.
+    /// Not inferred yet: it depends on a name that is bound later.
     Pending,
     Resolved(ViewType),
-    /// Something else, or one thing here and another there.
+    /// No view, or different types at different places.
     Unknown,
 }
 
-/// What each name of a function stands for.
+/// The types of the names of a function.
 type NameTypes = BTreeMap<String, InferredType>;
 
 impl InferredType {
@@ -58,7 +57,7 @@ impl InferredType {
         view.map_or(InferredType::Unknown, InferredType::Resolved)
     }
 
-    /// What stands for both.
+    /// The type of a name that is bound to both.
     fn merge(self, other: InferredType) -> InferredType {
         match (self, other) {
             (InferredType::Pending, one) | (one, InferredType::Pending) => one,
@@ -82,54 +81,53 @@ impl InferredType {
     }
 }
 
-/// The first attribute that no view has, and what was probably meant.
+/// The first attribute that its view does not have, with a message that suggests the nearest name.
 pub fn first_unknown_attribute(ast: &AstModule) -> Option<(FileSpan, String)> {
-    let mut search = AttributeChecker::default();
-    collect_functions(ast.statement(), &mut search.functions);
+    let mut checker = AttributeChecker::default();
+    collect_functions(ast.statement(), &mut checker.functions);
     for hook in Hook::ALL {
         let views = hook_parameters(hook).iter().map(|parameter| ViewType::of_parameter(parameter)).collect();
-        search.enqueue_call(hook.as_str(), views);
+        checker.enqueue_call(hook.as_str(), views);
     }
-    while let Some((name, views)) = search.pending.pop() {
-        search.check_function(&name, views);
+    while let Some((name, views)) = checker.pending.pop() {
+        checker.check_function(&name, views);
     }
-    search.first_error.map(|(span, what)| (ast.file_span(span), what))
+    checker.first_error.map(|(span, message)| (ast.file_span(span), message))
 }
 
 impl ViewType {
     fn of_parameter(parameter: &str) -> Option<ViewType> {
         match parameter {
             "candidates" => Some(ViewType::List(ViewKind::Candidate)),
-            _ => ViewKind::ALL.into_iter().find(|sample| sample.as_str() == parameter).map(ViewType::Single),
+            _ => ViewKind::ALL.into_iter().find(|kind| kind.as_str() == parameter).map(ViewType::Single),
         }
     }
 
-    /// What an attribute of it stands for: nothing where it has no such attribute.
+    /// The view type of an attribute: `None` if there is no such attribute, `Some(None)` if it is no view.
     fn attribute_view(self, name: &str) -> Option<Option<ViewType>> {
-        let is_moment = matches!(self, ViewType::Single(sample) if sample.has_now()) && name == "now";
-        let is_there = self.attributes().contains(&name);
-        is_there.then_some(is_moment.then_some(ViewType::Now))
+        let is_now = matches!(self, ViewType::Single(kind) if kind.has_now()) && name == "now";
+        let exists = self.attributes().contains(&name);
+        exists.then_some(is_now.then_some(ViewType::Now))
     }
 
-    /// What the items of it are, if it is a list.
+    /// The type of the items of a list.
     fn item_view(self) -> Option<ViewType> {
         match self {
-            ViewType::List(sample) => Some(ViewType::Single(sample)),
+            ViewType::List(kind) => Some(ViewType::Single(kind)),
             ViewType::Single(_) | ViewType::Now => None,
         }
     }
 
-    /// What a list of it is.
     fn list_view(self) -> Option<ViewType> {
         match self {
-            ViewType::Single(sample) => Some(ViewType::List(sample)),
+            ViewType::Single(kind) => Some(ViewType::List(kind)),
             ViewType::List(_) | ViewType::Now => None,
         }
     }
 
     fn attributes(self) -> Vec<&'static str> {
         match self {
-            ViewType::Single(sample) => sample.attributes(),
+            ViewType::Single(kind) => kind.attributes(),
             ViewType::Now => ViewKind::now_attributes(),
             ViewType::List(_) => Vec::new(),
         }
@@ -137,14 +135,14 @@ impl ViewType {
 
     fn as_str(self) -> &'static str {
         match self {
-            ViewType::Single(sample) => sample.as_str(),
+            ViewType::Single(kind) => kind.as_str(),
             ViewType::Now => "now",
             ViewType::List(_) => "list",
         }
     }
 }
 
-/// The functions at the top of a file. One that is told twice is left out: nobody knows which of them is called.
+/// The top-level functions of a file. A function that is defined twice maps to `None`, because either may be called.
 fn collect_functions<'a>(statement: &'a AstStmt, found: &mut BTreeMap<&'a str, Option<&'a Def>>) {
     match &statement.node {
         Stmt::Def(def) => {
@@ -155,27 +153,26 @@ fn collect_functions<'a>(statement: &'a AstStmt, found: &mut BTreeMap<&'a str, O
     }
 }
 
-/// A function, and what its first parameters are.
+/// A function with the types of its first parameters.
 type TracedCall = (String, Vec<Option<ViewType>>);
 
 #[derive(Default)]
 struct AttributeChecker<'a> {
     functions: BTreeMap<&'a str, Option<&'a Def>>,
-    /// Each is looked at once, and not one inside the other: a file may have thousands of them.
+    /// Calls that were queued. Each is checked once, and without recursion: a file may have thousands of them.
     traced: BTreeSet<TracedCall>,
     pending: Vec<TracedCall>,
     first_error: Option<(Span, String)>,
 }
 
 impl AttributeChecker<'_> {
-    /// Have a function looked at whose first parameters are these.
+    /// Queue the check of a function whose first parameters have these types.
     fn enqueue_call(&mut self, name: &str, views: Vec<Option<ViewType>>) {
-        let called = (name.to_string(), views);
+        let call = (name.to_string(), views);
         let is_known = matches!(self.functions.get(name), Some(Some(_)));
-        let has_view = called.1.iter().any(Option::is_some);
-        if is_known && has_view && self.traced.len() < TRACED_CALLS_MAX && self.traced.insert(called.clone())
-        {
-            self.pending.push(called);
+        let has_view = call.1.iter().any(Option::is_some);
+        if is_known && has_view && self.traced.len() < TRACED_CALLS_MAX && self.traced.insert(call.clone()) {
+            self.pending.push(call);
         }
     }
 
@@ -183,16 +180,19 @@ impl AttributeChecker<'_> {
         let Some(Some(def)) = self.functions.get(name).copied() else { return };
         let mut names = NameTypes::new();
         let parameters = def.params.iter().filter_map(parameter_name);
-        let views = views.into_iter().map(InferredType::from_view).chain(std::iter::repeat(InferredType::Unknown));
+        let views =
+            views.into_iter().map(InferredType::from_view).chain(std::iter::repeat(InferredType::Unknown));
         names.extend(parameters.map(str::to_string).zip(views));
-        // Until nothing changes: a name may be bound below the loop or the alias that reads it. The meaning of a name
-        // changes at most twice, from pending to known to unknown, so this ends.
-        let redefined =
-            LIST_RETURNING_BUILTINS.iter().chain(&KEY_FUNCTION_BUILTINS).filter(|name| self.functions.contains_key(*name));
+        let redefined = LIST_RETURNING_BUILTINS
+            .iter()
+            .chain(&KEY_FUNCTION_BUILTINS)
+            .filter(|name| self.functions.contains_key(*name));
         names.extend(redefined.map(|name| (name.to_string(), InferredType::Unknown)));
         for name in bound_names(&def.body) {
             names.entry(name).or_insert(InferredType::Pending);
         }
+        // Iterate to a fixed point: a name may be bound below the loop or alias that reads it. The type of a name changes
+        // at most twice, from pending to resolved to unknown, so the iteration ends.
         loop {
             let before = names.clone();
             bind_statement(&def.body, &mut names);
@@ -215,9 +215,9 @@ impl AttributeChecker<'_> {
                 if let Expr::Identifier(function) = &called.node
                     && !names.contains_key(&function.ident)
                 {
-                    let is_in_a_row = |arg: &Argument| matches!(arg, Argument::Positional(_));
-                    let in_a_row = args.args.iter().take_while(|arg| is_in_a_row(&arg.node));
-                    let views = in_a_row.map(|arg| infer_type(arg.expr(), names).view()).collect();
+                    let is_positional = |arg: &Argument| matches!(arg, Argument::Positional(_));
+                    let positional = args.args.iter().take_while(|arg| is_positional(&arg.node));
+                    let views = positional.map(|arg| infer_type(arg.expr(), names).view()).collect();
                     self.enqueue_call(&function.ident, views);
                 }
             }
@@ -233,15 +233,15 @@ impl AttributeChecker<'_> {
             return;
         }
         let known = view.attributes();
-        let what = match nearest(name, known.iter().copied()) {
-            Some(meant) => format!("`{}` has no attribute `{name}`; did you mean `{meant}`?", view.as_str()),
-            None => format!("`{}` has no attribute `{name}`; it has {}", view.as_str(), known.join(", ")),
+        let view = view.as_str();
+        let message = match nearest(name, known.iter().copied()) {
+            Some(meant) => format!("`{view}` has no attribute `{name}`; did you mean `{meant}`?"),
+            None => format!("`{view}` has no attribute `{name}`; its attributes are {}", known.join(", ")),
         };
-        self.first_error = Some((span, what));
+        self.first_error = Some((span, message));
     }
 }
 
-/// What an expression stands for.
 fn infer_type(expression: &AstExpr, names: &NameTypes) -> InferredType {
     match &expression.node {
         Expr::Identifier(name) => names.get(&name.ident).copied().unwrap_or(InferredType::Unknown),
@@ -259,10 +259,10 @@ fn infer_type(expression: &AstExpr, names: &NameTypes) -> InferredType {
     }
 }
 
-/// Whether one of these functions of the language is called, and no function of the policy that has its name.
-fn is_builtin_call(called: &AstExpr, functions: &[&str], names: &NameTypes) -> bool {
-    let is_one = |name: &str| functions.contains(&name) && !names.contains_key(name);
-    matches!(&called.node, Expr::Identifier(name) if is_one(&name.ident))
+/// True if one of these builtins is called, and not a function of the policy with the same name.
+fn is_builtin_call(called: &AstExpr, builtins: &[&str], names: &NameTypes) -> bool {
+    let is_builtin = |name: &str| builtins.contains(&name) && !names.contains_key(name);
+    matches!(&called.node, Expr::Identifier(name) if is_builtin(&name.ident))
 }
 
 fn parameter_name(parameter: &AstParameter) -> Option<&str> {
@@ -272,7 +272,7 @@ fn parameter_name(parameter: &AstParameter) -> Option<&str> {
     }
 }
 
-/// Every name that is bound below a statement, in whatever meaning.
+/// Every name that is bound in a statement.
 fn bound_names(statement: &AstStmt) -> BTreeSet<String> {
     let mut names = NameTypes::new();
     bind_statement(statement, &mut names);
@@ -280,12 +280,12 @@ fn bound_names(statement: &AstStmt) -> BTreeSet<String> {
     names.into_keys().collect()
 }
 
-/// Every name that is bound below a statement. A name that is bound twice to different things stands for nothing known.
+/// Merge the types of all names that are bound in a statement. A name bound to different types becomes unknown.
 fn bind_statement(statement: &AstStmt, names: &mut NameTypes) {
     match &statement.node {
         Stmt::Assign(assign) => {
-            let meaning = infer_type(&assign.rhs, names);
-            bind(&assign.lhs.node, meaning, names);
+            let inferred = infer_type(&assign.rhs, names);
+            bind(&assign.lhs.node, inferred, names);
         }
         Stmt::AssignModify(target, ..) => bind(&target.node, InferredType::Unknown, names),
         Stmt::For(each) => {
@@ -323,7 +323,7 @@ fn bind_expression(expression: &AstExpr, names: &mut NameTypes) {
     expression.visit_expr(|inner| bind_expression(inner, names));
 }
 
-/// The arguments of `sorted(list, key = lambda item: …)`: the function is called with the items of the list.
+/// Bind the parameter of `key` in `sorted(list, key = lambda item: …)` to the item type of the list.
 fn bind_key_function<'a>(arguments: impl Iterator<Item = &'a Argument>, names: &mut NameTypes) {
     let mut item = InferredType::Pending;
     for argument in arguments {
@@ -345,18 +345,20 @@ fn bind_key_function<'a>(arguments: impl Iterator<Item = &'a Argument>, names: &
     }
 }
 
-/// What the items of an expression stand for.
 fn infer_item_type(over: &AstExpr, names: &NameTypes) -> InferredType {
     infer_type(over, names).map(ViewType::item_view)
 }
 
 fn bind_parameters(parameters: &[AstParameter], names: &mut NameTypes) {
-    parameters.iter().filter_map(parameter_name).for_each(|name| bind_name(name, InferredType::Unknown, names));
+    parameters
+        .iter()
+        .filter_map(parameter_name)
+        .for_each(|name| bind_name(name, InferredType::Unknown, names));
 }
 
-fn bind(target: &AssignTarget, meaning: InferredType, names: &mut NameTypes) {
+fn bind(target: &AssignTarget, inferred: InferredType, names: &mut NameTypes) {
     match target {
-        AssignTarget::Identifier(name) => bind_name(&name.ident, meaning, names),
+        AssignTarget::Identifier(name) => bind_name(&name.ident, inferred, names),
         AssignTarget::Tuple(targets) => {
             targets.iter().for_each(|one| bind(&one.node, InferredType::Unknown, names));
         }
@@ -364,19 +366,20 @@ fn bind(target: &AssignTarget, meaning: InferredType, names: &mut NameTypes) {
     }
 }
 
-fn bind_name(name: &str, meaning: InferredType, names: &mut NameTypes) {
+fn bind_name(name: &str, inferred: InferredType, names: &mut NameTypes) {
     let known = names.entry(name.to_string()).or_insert(InferredType::Pending);
-    *known = known.merge(meaning);
+    *known = known.merge(inferred);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::dialect;
+    use crate::syntax::dialect;
 
     fn error_in(source: &str) -> Option<String> {
         let ast = AstModule::parse("a.gsky", source.to_string(), &dialect()).unwrap();
-        first_unknown_attribute(&ast).map(|(span, what)| format!("{}: {what}", span.resolve().span.begin.line + 1))
+        let (span, message) = first_unknown_attribute(&ast)?;
+        Some(format!("{}: {message}", span.resolve().span.begin.line + 1))
     }
 
     #[test]
@@ -436,20 +439,20 @@ mod tests {
             ),
             (
                 "def score(job, node):\n    return node.zebra",
-                "`node` has no attribute `zebra`; it has models, gpus",
+                "`node` has no attribute `zebra`; its attributes are models, gpus",
             ),
         ];
-        for (source, told) in cases {
-            let said = error_in(source).unwrap_or_default();
-            assert!(said.contains(told), "{source}\n{said}");
+        for (source, expected) in cases {
+            let error = error_in(source).unwrap_or_default();
+            assert!(error.contains(expected), "{source}\n{error}");
         }
     }
 
     #[test]
     fn attributes_of_values_that_may_not_be_views_are_accepted() {
-        let right = [
+        let accepted = [
             "def admit(job):\n    return job.labels.get('x') and job.now.hour < 6 and job.tenant.upper() == 'A'",
-            // Not a view: the name stands for something else as well, or nobody knows what it is called with.
+            // Not a view: the name is bound to another type as well, or the argument of a call is unknown.
             "def admit(job):\n    job = {'a': 1}\n    return job.keys()",
             "def admit(job):\n    return [job.zebra for job in [struct(zebra = 1)]]",
             "def admit(job):\n    f = lambda job: job.zebra\n    return f(struct(zebra = 1))",
@@ -466,7 +469,7 @@ mod tests {
             "def helper(job):\n    return job.zebra\ndef admit(job):\n    return True",
             "def victims(job, candidates):\n    candidates.sort\n    return candidates",
         ];
-        for source in right {
+        for source in accepted {
             assert_eq!(error_in(source), None, "{source}");
         }
     }

@@ -1,16 +1,26 @@
-//! What functions of policies are given: views as records, with their units in the names. `docs/policies.md` tells every
-//! field.
+//! The arguments of hooks: views as records, with units in the field names. `docs/policies.md` documents every field.
 
 use std::collections::BTreeMap;
 
 use muster_core::objects::job::Exit;
-use muster_core::objects::policy::FailureView;
+use muster_core::objects::policy::{FailureView, Hook};
 use muster_core::policy::{CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 use muster_core::time::SECOND;
 
 use crate::policy_value::PolicyValue;
 
-/// A job.
+/// The names of a hook's parameters. Each is called with the view of that name.
+pub fn hook_parameters(hook: Hook) -> &'static [&'static str] {
+    match hook {
+        Hook::Admit | Hook::Power => &["job"],
+        Hook::Priority => &["job", "tenant"],
+        Hook::Score => &["job", "node"],
+        Hook::Victims => &["job", "candidates"],
+        Hook::Retry => &["job", "failure"],
+        Hook::Limit => &["tenant", "cluster"],
+    }
+}
+
 pub fn job(view: &JobView) -> PolicyValue {
     PolicyValue::Record(vec![
         ("tenant", view.tenant.to_string().into()),
@@ -36,7 +46,6 @@ pub fn job(view: &JobView) -> PolicyValue {
     ])
 }
 
-/// A moment.
 pub fn moment(now: Moment) -> PolicyValue {
     PolicyValue::Record(vec![
         ("unix", now.unix.into()),
@@ -46,7 +55,6 @@ pub fn moment(now: Moment) -> PolicyValue {
     ])
 }
 
-/// A tenant.
 pub fn tenant(view: &TenantView) -> PolicyValue {
     PolicyValue::Record(vec![
         ("id", view.id.to_string().into()),
@@ -60,7 +68,6 @@ pub fn tenant(view: &TenantView) -> PolicyValue {
     ])
 }
 
-/// The whole cluster.
 pub fn cluster(view: &ClusterView) -> PolicyValue {
     let pools = view.pools.iter().map(|(pool, gpus)| (pool.as_str().into(), (*gpus).into()));
     PolicyValue::Record(vec![
@@ -71,7 +78,7 @@ pub fn cluster(view: &ClusterView) -> PolicyValue {
     ])
 }
 
-/// A node, without its name: nodes of one kind are the same to a policy.
+/// A node without its name: policies cannot tell nodes of one kind apart, so one call scores all of them.
 pub fn node(view: &NodeView) -> PolicyValue {
     PolicyValue::Record(vec![
         ("models", text_list(&view.models)),
@@ -85,7 +92,7 @@ pub fn node(view: &NodeView) -> PolicyValue {
     ])
 }
 
-/// A running job that might be displaced.
+/// A running job that might be preempted.
 pub fn candidate(view: &CandidateView) -> PolicyValue {
     PolicyValue::Record(vec![
         ("id", view.id.to_string().into()),
@@ -103,7 +110,7 @@ pub fn candidate(view: &CandidateView) -> PolicyValue {
 
 /// An attempt that failed by itself.
 pub fn failure(view: &FailureView) -> PolicyValue {
-    let (code, signal, why) = match &view.exit {
+    let (code, signal, reason) = match &view.exit {
         Exit::Code { code } => (Some(i64::from(*code)), None, None),
         Exit::Signal { signal } => (None, Some(i64::from(*signal)), None),
         Exit::NotStarted { why } | Exit::Unknown { why } => (None, None, Some(why.as_str())),
@@ -111,7 +118,7 @@ pub fn failure(view: &FailureView) -> PolicyValue {
     PolicyValue::Record(vec![
         ("exit_code", PolicyValue::from_option(code)),
         ("signal", PolicyValue::from_option(signal)),
-        ("why", PolicyValue::from_option(why)),
+        ("why", PolicyValue::from_option(reason)),
         ("attempt", view.attempt.into()),
         ("failures", view.failures.into()),
         ("ran_s", (view.ran_ms / SECOND).into()),
@@ -119,7 +126,6 @@ pub fn failure(view: &FailureView) -> PolicyValue {
     ])
 }
 
-/// Thousandths as a number.
 fn milli_to_float(milli: u64) -> PolicyValue {
     PolicyValue::Float(milli as f64 / 1_000.0)
 }
@@ -133,5 +139,7 @@ fn text_list<T: ToString>(items: impl IntoIterator<Item = T>) -> PolicyValue {
 }
 
 fn labels(labels: &BTreeMap<String, String>) -> PolicyValue {
-    PolicyValue::Dict(labels.iter().map(|(label, value)| (label.as_str().into(), value.as_str().into())).collect())
+    PolicyValue::Dict(
+        labels.iter().map(|(label, value)| (label.as_str().into(), value.as_str().into())).collect(),
+    )
 }

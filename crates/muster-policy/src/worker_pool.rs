@@ -1,13 +1,19 @@
-//! Workers for policies: one process for each tenant or bundle, and not too many of them.
+//! A pool of worker processes: one for each tenant or bundle, up to a maximum.
 //!
-//! Who asks is never held up for long, whatever a policy does. A question has a clock, [`Confinement::call_time`]: one for
-//! all files and calls of a tenant, one for each letter of a batch of the cluster's own. A process that is not there yet
-//! is started beside, and waited for no longer than [`Patience::start`]; a bundle whose process was ended rests for a while,
-//! each time longer, and is suspended where that happens again and again; and all tenants together have a share of the
-//! time. Who is not asked for one of these reasons gets an error that says so, and the same one as long as nothing changes.
+//! The pool bounds the time that a caller waits, whatever a policy does:
+//! * A query has a deadline, [`Confinement::call_time`]: one for all files and calls of a tenant's policies, or one for
+//!   each message of a batch to a bundle of the cluster.
+//! * A missing worker process is started in the background and waited for at most
+//!   [`WorkerPoolSettings::start_timeout`].
+//! * A bundle whose process was killed is not called for a backoff that doubles each time. After repeated failures it
+//!   is suspended.
+//! * All tenants together share a time budget.
+//!
+//! A query that is not served for one of these reasons gets an error that says so. The error stays the same until
+//! something changes, because answers that differ are recorded.
 
-mod time_account;
 mod tenant_worker;
+mod time_account;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,71 +26,75 @@ use crate::bundle::bundle_hash;
 use crate::call_batch::CallBatch;
 use crate::error::PolicyError;
 use crate::hooks::HookExecutor;
+use crate::policy_files::is_test_file;
 use crate::policy_value::PolicyValue;
-use crate::testing::is_test_file;
-use crate::worker::{Confinement, WorkerCommand, LoadedBundle, Worker};
+use crate::worker::{Confinement, LoadedBundle, Worker, WorkerCommand};
 use tenant_worker::TenantWorker;
 
-/// A tenant that nobody asked for so long has no part of the time any more, and no process.
+/// A tenant without queries for this long has no share of the time and no process any more.
 const IDLE_TENANT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long those who ask put up with the policies of tenants.
+/// Limits of a worker pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerPoolSettings {
-    /// Processes at a time. Who was asked longest ago makes room.
+    /// The most processes at a time. The least recently used one is stopped for a new one.
     pub processes_max: usize,
-    /// Of each span, so much for all tenants together. Each has an equal part of it.
+    /// Time for all tenants together in each period. Every tenant has an equal part of it.
     pub time_share: Duration,
-    /// How long a span is.
+    /// The period of the time share.
     pub share_period: Duration,
-    /// How long a tenant rests whose process was ended. Twice as long each time, up to 64 times.
+    /// How long a tenant is not called after its process was killed. It doubles with each failure in a row, up to 64
+    /// times.
     pub backoff: Duration,
-    /// How long a process is waited for that has to be started first; nothing for no longer than the question may take.
+    /// How long a query waits for a process that has to be started first; `None` for no longer than the query itself
+    /// may take.
     pub start_timeout: Option<Duration>,
-    /// Whether a question has one clock for all of its letters, or each letter its own.
+    /// Whether [`Confinement::call_time`] applies to a query or to each of its messages.
     pub timeout_scope: TimeoutScope,
-    /// When a bundle is suspended.
     pub suspension: SuspensionRule,
 }
 
-/// What [`Confinement::call_time`] bounds.
+/// What [`Confinement::call_time`] limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeoutScope {
-    /// A question, with all of its files and calls.
+    /// A query with all of its files and calls.
     Query,
-    /// Each letter of a batch.
+    /// Each message of a batch.
     Message,
 }
 
-/// When a bundle is suspended: its worker was ended so often within a span.
+/// A bundle is suspended after this many worker failures within a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SuspensionRule {
-    /// How often.
     pub failures_max: usize,
-    /// How long the span is.
     pub period: Duration,
-    /// How long a suspended bundle is not asked. Then one question tries it again.
+    /// How long a suspended bundle is not called. One query then tries it again.
     pub retry_after: Duration,
 }
 
 impl Default for SuspensionRule {
     fn default() -> SuspensionRule {
-        SuspensionRule { failures_max: 3, period: Duration::from_secs(600), retry_after: Duration::from_secs(60) }
+        SuspensionRule {
+            failures_max: 3,
+            period: Duration::from_secs(600),
+            retry_after: Duration::from_secs(60),
+        }
     }
 }
 
 impl SuspensionRule {
-    /// The suspension in words that stay the same: an answer that differs would be put on record each time.
+    /// The error of a suspended bundle. It does not change while the suspension lasts: every answer that differs from the
+    /// previous one is recorded.
     fn suspension_error(&self, last: &PolicyError) -> PolicyError {
         let last = match last {
-            PolicyError::WorkerFailed { message: what } => what.clone(),
+            PolicyError::WorkerFailed { message } => message.clone(),
             other => other.to_string(),
         };
-        let (ends, minutes) = (self.failures_max, self.period.as_secs() / 60);
-        let what = format!(
-            "the bundle is suspended: its worker was ended {ends} times within {minutes} minutes, the last time {last}"
+        let (failures, minutes) = (self.failures_max, self.period.as_secs() / 60);
+        let message = format!(
+            "the bundle is suspended: its worker failed {failures} times within {minutes} minutes; last failure: {last}"
         );
-        PolicyError::WorkerFailed { message: what }
+        PolicyError::WorkerFailed { message }
     }
 }
 
@@ -103,41 +113,53 @@ impl Default for WorkerPoolSettings {
 }
 
 impl WorkerPoolSettings {
-    /// Of the cluster's own bundles: they have no share to keep to, and are asked in batches.
+    /// For bundles of the cluster: they have no time share and are called in batches.
     pub fn for_cluster() -> WorkerPoolSettings {
-        let start = Some(Duration::from_secs(5));
-        WorkerPoolSettings { processes_max: 4, time_share: Duration::MAX, start_timeout: start, timeout_scope: TimeoutScope::Message, ..WorkerPoolSettings::default() }
+        WorkerPoolSettings {
+            processes_max: 4,
+            time_share: Duration::MAX,
+            start_timeout: Some(Duration::from_secs(5)),
+            timeout_scope: TimeoutScope::Message,
+            ..WorkerPoolSettings::default()
+        }
     }
 
-    /// Of those whom nobody waits for: each question is asked, as long as starting and answering take.
+    /// For callers that can wait: every query is served, however long the start of a process takes.
     pub fn without_deadlines() -> WorkerPoolSettings {
-        let long = Duration::from_secs(60);
-        WorkerPoolSettings { time_share: Duration::MAX, start_timeout: Some(long), ..WorkerPoolSettings::default() }
+        let start_timeout = Some(Duration::from_secs(60));
+        WorkerPoolSettings { time_share: Duration::MAX, start_timeout, ..WorkerPoolSettings::default() }
     }
 }
 
-/// The processes for policies, of all tenants or of all bundles of the cluster.
+/// The worker processes of all tenants, or of all bundles of the cluster.
 #[derive(Debug)]
 pub struct WorkerPool {
     command: WorkerCommand,
     confinement: Confinement,
     settings: WorkerPoolSettings,
-    /// By tenant. Whoever holds one may look at the others, but waits for none of them.
+    /// By tenant. A thread that holds one of the inner locks may only `try_lock` the others, so that no two threads
+    /// deadlock.
     tenant_workers: Mutex<BTreeMap<String, Arc<Mutex<TenantWorker>>>>,
-    /// Why each is suspended that is.
+    /// Why each suspended tenant is suspended.
     suspension_reasons: Mutex<BTreeMap<String, String>>,
-    /// One bundle is compiled at a time: compiling takes a process too.
+    /// Serialises compilations: each needs a process beside those of the pool.
     compile_lock: Mutex<()>,
 }
 
 impl WorkerPool {
-    /// None yet.
-    pub fn new(launch: WorkerCommand, confinement: Confinement, patience: WorkerPoolSettings) -> WorkerPool {
-        let (seats, suspended, compiling) = (Mutex::default(), Mutex::default(), Mutex::default());
-        WorkerPool { command: launch, confinement, settings: patience, tenant_workers: seats, suspension_reasons: suspended, compile_lock: compiling }
+    /// A pool without processes.
+    pub fn new(command: WorkerCommand, confinement: Confinement, settings: WorkerPoolSettings) -> WorkerPool {
+        WorkerPool {
+            command,
+            confinement,
+            settings,
+            tenant_workers: Mutex::default(),
+            suspension_reasons: Mutex::default(),
+            compile_lock: Mutex::default(),
+        }
     }
 
-    /// Compile files by name, in a process of its own that ends with it.
+    /// Compile files by name in a temporary process.
     pub fn compile(&self, files: BTreeMap<String, String>) -> Result<PolicyBundle, PolicyError> {
         let hash = bundle_hash(&files);
         if files.is_empty() {
@@ -149,7 +171,7 @@ impl WorkerPool {
         Ok(PolicyBundle { hash, files, rules, hooks, mentions })
     }
 
-    /// Run the tests of files by name, in a process of its own that ends with it, and say which fail.
+    /// Run the tests of files by name in a temporary process, and return one line for each that fails.
     pub fn run_tests(&self, files: &BTreeMap<String, String>) -> Result<Vec<String>, PolicyError> {
         if !files.keys().any(|name| is_test_file(name)) {
             return Ok(Vec::new());
@@ -158,109 +180,115 @@ impl WorkerPool {
         Worker::new(self.command.clone(), self.confinement.clone()).run_tests(files)
     }
 
-    /// Ask the policies of a tenant.
+    /// Run a query against the policies of a tenant.
     pub fn query<T>(
         &self,
         tenant: &str,
         bundle: &PolicyBundle,
-        question: impl FnOnce(&WorkerSession) -> Result<T, PolicyError>,
+        query: impl FnOnce(&WorkerSession) -> Result<T, PolicyError>,
     ) -> Result<T, PolicyError> {
-        let (seat, tenants) = self.tenant_worker(tenant);
-        let mut seat = lock(&seat);
-        let began = Instant::now();
-        seat.use_bundle(bundle, began);
-        seat.account.check_callable(&self.settings, tenants, began)?;
-        let answer = self.ensure_ready(&mut seat, bundle, began).and_then(|until| {
-            let guest = WorkerSession { worker: RefCell::new(&mut seat), deadline: until };
-            question(&guest)
+        let (worker, tenants) = self.tenant_worker(tenant);
+        let mut worker = lock(&worker);
+        let started_at = Instant::now();
+        worker.use_bundle(bundle, started_at);
+        worker.account.check_callable(&self.settings, tenants, started_at)?;
+        let answer = self.ensure_ready(&mut worker, bundle, started_at).and_then(|deadline| {
+            let session = WorkerSession { worker: RefCell::new(&mut worker), deadline };
+            query(&session)
         });
-        seat.finish_query(&self.settings, began, answer.as_ref().err());
-        self.update_suspension(tenant, &seat);
+        worker.finish_query(&self.settings, started_at, answer.as_ref().err());
+        self.update_suspension(tenant, &worker);
         answer
     }
 
-    /// Why a tenant or a bundle is suspended, if it is. Nobody waits for one that is being asked.
+    /// Why a tenant or a bundle is suspended; `None` if it is not. Does not wait for queries in progress.
     pub fn suspension_reason(&self, tenant: &str) -> Option<String> {
         lock(&self.suspension_reasons).get(tenant).cloned()
     }
 
-    fn update_suspension(&self, tenant: &str, seat: &TenantWorker) {
-        let mut suspended = lock(&self.suspension_reasons);
-        match seat.account.suspension() {
-            Some(why) => drop(suspended.insert(tenant.to_string(), why.to_string())),
-            None => drop(suspended.remove(tenant)),
+    fn update_suspension(&self, tenant: &str, worker: &TenantWorker) {
+        let mut reasons = lock(&self.suspension_reasons);
+        match worker.account.suspension() {
+            Some(error) => drop(reasons.insert(tenant.to_string(), error.to_string())),
+            None => drop(reasons.remove(tenant)),
         }
     }
 
-    /// The processes there are now, by tenant.
+    /// The ids of the running processes, by tenant.
     pub fn process_ids(&self) -> BTreeMap<String, u32> {
-        let seats = lock(&self.tenant_workers).clone();
-        let process = |(tenant, seat): (String, Arc<Mutex<TenantWorker>>)| Some((tenant, lock(&seat).process_id()?));
-        seats.into_iter().filter_map(process).collect()
+        let workers = lock(&self.tenant_workers).clone();
+        let process_id = |(tenant, worker): (String, Arc<Mutex<TenantWorker>>)| {
+            let id = lock(&worker).process_id()?;
+            Some((tenant, id))
+        };
+        workers.into_iter().filter_map(process_id).collect()
     }
 
-    /// Where a tenant sits, and how many there are.
+    /// The worker of a tenant, and the number of tenants. A new tenant removes those that are idle.
     fn tenant_worker(&self, tenant: &str) -> (Arc<Mutex<TenantWorker>>, u32) {
-        let mut seats = lock(&self.tenant_workers);
-        if !seats.contains_key(tenant) {
-            let is_asked = |seat: &Mutex<TenantWorker>| {
-                seat.try_lock().map_or(true, |seat| seat.last_query_at().is_none_or(|at| at.elapsed() < IDLE_TENANT_TIMEOUT))
+        let mut workers = lock(&self.tenant_workers);
+        if !workers.contains_key(tenant) {
+            let is_recent = |worker: &TenantWorker| {
+                worker.last_query_at().is_none_or(|at| at.elapsed() < IDLE_TENANT_TIMEOUT)
             };
-            seats.retain(|_, seat| is_asked(seat));
-            lock(&self.suspension_reasons).retain(|tenant, _| seats.contains_key(tenant));
+            // A locked worker is serving a query.
+            workers.retain(|_, worker| worker.try_lock().map_or(true, |worker| is_recent(&worker)));
+            lock(&self.suspension_reasons).retain(|tenant, _| workers.contains_key(tenant));
         }
-        let seat = seats.entry(tenant.to_string()).or_default().clone();
-        (seat, u32::try_from(seats.len()).unwrap_or(u32::MAX))
+        let worker = workers.entry(tenant.to_string()).or_default().clone();
+        (worker, u32::try_from(workers.len()).unwrap_or(u32::MAX))
     }
 
-    /// Have a process with the bundle, started if there is none. Says until when it may answer, where the question has a
-    /// clock of its own.
+    /// Wait until a process with the bundle is ready; start one if there is none. Returns the deadline of the query, or
+    /// `None` if each message has its own.
     fn ensure_ready(
         &self,
-        seat: &mut TenantWorker,
+        worker: &mut TenantWorker,
         bundle: &PolicyBundle,
-        began: Instant,
+        started_at: Instant,
     ) -> Result<Option<Instant>, PolicyError> {
-        if !seat.has_process() {
+        if !worker.has_process() {
             self.stop_least_recently_used()?;
-            seat.start(Worker::new(self.command.clone(), self.confinement.clone()), bundle);
+            worker.start(Worker::new(self.command.clone(), self.confinement.clone()), bundle);
         }
-        let Some(start) = self.settings.start_timeout else {
-            let until = began + self.confinement.call_time;
-            return seat.wait_until_ready(until).map(|()| Some(until));
+        let Some(start_timeout) = self.settings.start_timeout else {
+            let deadline = started_at + self.confinement.call_time;
+            return worker.wait_until_ready(deadline).map(|()| Some(deadline));
         };
-        seat.wait_until_ready(began + start)?;
+        worker.wait_until_ready(started_at + start_timeout)?;
         match self.settings.timeout_scope {
             TimeoutScope::Query => Ok(Some(Instant::now() + self.confinement.call_time)),
             TimeoutScope::Message => Ok(None),
         }
     }
 
-    /// End the process that was asked longest ago if there would be too many. One that is starting or at work is left
-    /// alone, or whoever starts slowly could have any number of them.
+    /// Stop the least recently used process if a further one would exceed the maximum. A process that is starting or
+    /// serving a query is not stopped, but counts: otherwise slow starts could exceed the maximum.
     fn stop_least_recently_used(&self) -> Result<(), PolicyError> {
-        let seats = lock(&self.tenant_workers).clone();
-        // Who cannot be looked at is at work, as is the one that asks for room.
-        let free: Vec<MutexGuard<TenantWorker>> = seats.values().filter_map(|seat| seat.try_lock().ok()).collect();
-        let at_work = seats.len() - free.len();
-        let mut held: Vec<MutexGuard<TenantWorker>> = free.into_iter().filter(|seat| seat.has_process()).collect();
-        if at_work + held.len() <= self.settings.processes_max {
+        let workers = lock(&self.tenant_workers).clone();
+        // A locked worker is serving a query, and so is the one that needs a process.
+        let unlocked: Vec<MutexGuard<TenantWorker>> =
+            workers.values().filter_map(|worker| worker.try_lock().ok()).collect();
+        let busy = workers.len() - unlocked.len();
+        let mut idle: Vec<MutexGuard<TenantWorker>> =
+            unlocked.into_iter().filter(|worker| worker.has_process()).collect();
+        if busy + idle.len() <= self.settings.processes_max {
             return Ok(());
         }
-        held.retain(|seat| seat.process_id().is_some());
-        match held.iter_mut().min_by_key(|seat| seat.last_query_at()) {
-            Some(seat) => seat.stop(),
-            None => return Err(unavailable("too many policies are at work; it is asked again")),
+        idle.retain(|worker| worker.process_id().is_some());
+        match idle.iter_mut().min_by_key(|worker| worker.last_query_at()) {
+            Some(worker) => worker.stop(),
+            None => return Err(unavailable("all policy workers are busy; the call will be retried")),
         }
         Ok(())
     }
 }
 
-/// The policies of a tenant while a question is asked.
+/// The policies of a tenant during one query.
 #[derive(Debug)]
 pub struct WorkerSession<'a> {
     worker: RefCell<&'a mut TenantWorker>,
-    /// Nothing where each letter has a clock of its own.
+    /// `None` if each message has its own deadline.
     deadline: Option<Instant>,
 }
 
@@ -269,18 +297,23 @@ impl HookExecutor for WorkerSession<'_> {
         self.worker.borrow().files_defining(function)
     }
 
-    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
-        let left = |until: Instant| until.saturating_duration_since(Instant::now());
+    fn call_each(
+        &self,
+        file: &str,
+        function: &str,
+        calls: &CallBatch,
+    ) -> Vec<Result<PolicyValue, PolicyError>> {
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         let within = self.deadline.map_or(Duration::MAX, left);
         self.worker.borrow_mut().call_each(file, function, calls, within)
     }
 }
 
-fn unavailable(what: &str) -> PolicyError {
-    PolicyError::WorkerFailed { message: what.to_string() }
+fn unavailable(message: &str) -> PolicyError {
+    PolicyError::WorkerFailed { message: message.to_string() }
 }
 
-/// Nothing is left half done by one who panicked.
+/// Lock, ignoring poison: no thread leaves the data half changed by a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

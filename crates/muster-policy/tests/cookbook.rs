@@ -1,6 +1,6 @@
-//! The policies that come with the product: their own tests, and that they can stand in one bundle.
+//! The policies of `policies/cookbook`: they pass their own tests, and all of them compile into one bundle.
 
-#![allow(clippy::unwrap_used)] // A test that panics has failed, which is what is meant.
+#![allow(clippy::unwrap_used)] // A panic fails the test, as intended.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use muster_core::objects::policy::Hook;
 use muster_policy::{Limits, PolicyEngine, compile, is_policy_file, is_test_file, run_tests};
 
-/// The least that tests of a recipe reach.
+/// The least line coverage of a recipe by its tests.
 const COVERAGE_PERCENT_MIN: usize = 90;
 
 fn cookbook() -> BTreeMap<String, String> {
@@ -23,7 +23,7 @@ fn cookbook() -> BTreeMap<String, String> {
 }
 
 fn limits() -> Limits {
-    // Time is no measure on a machine that does other things as well.
+    // Generous: a busy machine must not fail the test.
     Limits { call_time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() }
 }
 
@@ -31,16 +31,20 @@ fn limits() -> Limits {
 fn every_recipe_passes_its_tests_with_enough_line_coverage() {
     let files = cookbook();
     let tests: Vec<&str> = files.keys().map(String::as_str).filter(|name| is_test_file(name)).collect();
-    let tested = run_tests(&files, &tests, &limits());
-    for outcome in &tested.outcomes {
+    let report = run_tests(&files, &tests, &limits());
+    for outcome in &report.outcomes {
         assert_eq!(outcome.error, None, "{} {:?}", outcome.file, outcome.name);
     }
     let recipes: Vec<&String> = files.keys().filter(|name| is_policy_file(name)).collect();
     assert_eq!((recipes.len(), tests.len()), (11, 11));
     for recipe in recipes {
-        let coverage = &tested.coverage[recipe];
-        assert!(coverage.percent() >= COVERAGE_PERCENT_MIN, "{recipe}: lines {:?} did not run", coverage.missed_lines());
-        assert!(files[recipe].starts_with("# "), "{recipe} does not say what it is for");
+        let coverage = &report.coverage[recipe];
+        assert!(
+            coverage.percent() >= COVERAGE_PERCENT_MIN,
+            "{recipe}: lines {:?} did not run",
+            coverage.missed_lines()
+        );
+        assert!(files[recipe].starts_with("# "), "{recipe} does not begin with a comment");
     }
 }
 

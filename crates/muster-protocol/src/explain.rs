@@ -1,232 +1,234 @@
-//! Why a job waits, and what would become of a job that was not submitted.
+//! Explanation of a waiting job (`muster why`) and dry run of a submission (`muster plan`).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::gpu_share::Share;
 use crate::job::{JobState, Reason};
 use crate::problem::Problem;
 use crate::score::Score;
-use crate::gpu_share::Share;
 
-/// Why a job does not run: all its blockers, with numbers.
+/// Why a job does not run: all its wait reasons, with numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobExplanation {
-    /// Which job.
+    /// Job id.
     pub job_id: String,
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Who pays.
+    /// Tenant of the job.
     pub tenant_id: String,
-    /// Where it stands.
+    /// State of the job.
     pub state: JobState,
-    /// The finer word.
+    /// Phase, more detailed than `state`.
     pub phase: String,
-    /// The answer in one sentence.
+    /// Summary in one sentence.
     pub summary: String,
-    /// Since when it waits, RFC 3339; absent when it does not.
+    /// Start of the wait, RFC 3339; absent if the job does not wait.
     pub waiting_since: Option<String>,
     /// The same in Unix milliseconds.
     pub waiting_since_ms: Option<i64>,
-    /// How long it has waited, for people.
+    /// Duration of the wait, for display.
     pub waited: Option<String>,
-    /// Where it stands in the queue, from 1.
+    /// Position in the queue, from 1.
     pub queue_position: Option<u64>,
-    /// How many wait for their turn.
+    /// Length of the queue.
     pub queue_length: Option<u64>,
-    /// Where it is, if it has its place.
+    /// Nodes of the job, if it is placed.
     #[serde(default)]
     pub nodes: Vec<String>,
-    /// Why it is there, where there was a choice.
+    /// Score of the placement; absent without an alternative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
-    /// The priority asked for.
+    /// Requested priority.
     pub priority: u32,
-    /// The priority it is ordered by now: as asked for, plus aging, less the penalty.
+    /// Effective priority: the requested priority plus aging minus the fair-share penalty. The queue is ordered by it.
     pub effective_priority: Option<i64>,
     /// Priority gained by waiting.
     pub aging: Option<u32>,
-    /// Priority lost because its tenant or user has more than others by their shares.
+    /// Priority lost because its tenant or user is above the fair share.
     pub fair_share_penalty: Option<u32>,
-    /// 1 for who has nothing, one half for who has just their share, towards 0; 1 where nobody competes.
+    /// Fair-share factor: 1 without usage, 0.5 at exactly the fair share, towards 0 above it; 1 if no other tenant
+    /// competes.
     pub fair_share_factor: Option<f64>,
-    /// GPU-hours that it is expected to take, where the objective of the cluster is `fast`: the least comes first.
+    /// Expected remaining GPU-hours, if the objective of the cluster is `fast`: the job with the least comes first.
     #[serde(default)]
     pub expected_gpu_hours: Option<f64>,
-    /// Every blocker, the most telling first; empty when it does not wait.
+    /// All reasons why the job waits, most significant first; empty if it does not wait.
     pub reasons: Vec<Reason>,
-    /// When it may start, for people; absent while nothing honest can be said.
+    /// Expected start, for display; absent without a forecast.
     pub estimated_start: Option<String>,
-    /// The same as a range.
+    /// Expected start as a range.
     pub expected_start: Option<ExpectedStart>,
-    /// Why no start range is told, in one sentence; absent when one is told or the job does not wait.
+    /// Why there is no start range, in one sentence; absent if there is one or the job does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_estimate: Option<String>,
-    /// It has a reservation that no job behind it may delay: it is expected to start by then, in Unix milliseconds.
-    /// Never after the end of the range.
+    /// Time of its reservation, which no later job may delay, in Unix milliseconds: the job is expected to start by then.
+    /// Never after the end of the start range.
     pub reserved_at_ms: Option<i64>,
-    /// GPUs it asks for, over all tasks.
+    /// Requested GPUs, over all tasks.
     #[serde(default)]
     pub gpus: u32,
-    /// Jobs that hold GPUs it could use, the first to end first; of other tenants only where the caller may see them.
+    /// Jobs that hold eligible GPUs, in order of their expected end; jobs of other tenants only if visible to the caller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<HoldingJob>,
-    /// How many more jobs hold such GPUs: beyond those listed, or not visible to the caller.
+    /// Number of further jobs that hold eligible GPUs: not listed, or not visible to the caller.
     #[serde(default)]
     pub other_holders: u32,
-    /// Changes with which it would start at once, the smallest of each kind. Each was tried before it is told, and the
-    /// caller may make each.
+    /// Changes with which it would start at once, the smallest of each kind. Each was tried on a copy of the cluster, and
+    /// the caller is allowed to make it.
     #[serde(default)]
     pub sooner_with: Vec<JobRemedy>,
     /// True if the caller may change the job: cancel, hold, release or requeue it.
     #[serde(default)]
     pub may_change: bool,
-    /// The first of those who are ahead of it, best first; of other tenants only where the caller may see them.
+    /// First jobs ahead in the queue, best first; jobs of other tenants only if visible to the caller.
     #[serde(default)]
     pub ahead: Vec<JobAhead>,
-    /// Why it waited, each time that changed, oldest first. Kept after its end.
+    /// Changes of the wait reasons, oldest first. Kept after the end of the job.
     #[serde(default)]
     pub history: Vec<WaitNote>,
-    /// What became of it from its submission on, oldest first: waits with their reasons, attempts, preemptions.
+    /// Timeline of the job since its submission, oldest first: waits with their reasons, attempts, preemptions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<JobPhase>,
 }
 
-/// A job that holds GPUs that another one waits for.
+/// A job that holds GPUs that another job waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HoldingJob {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// The job's name.
+    /// Name of the job.
     pub name: String,
-    /// Its tenant.
+    /// Tenant of the job.
     pub tenant_id: String,
-    /// How many GPUs that would do it holds, whole or in part.
+    /// Number of eligible GPUs that it holds, whole or in part.
     pub gpus: u32,
-    /// When it is expected to end, RFC 3339; absent while it is not known how long jobs run.
+    /// Expected end, RFC 3339; absent without a runtime estimate.
     pub expected_end: Option<String>,
     /// The same in Unix milliseconds.
     pub expected_end_ms: Option<i64>,
-    /// Whether that is its time limit, and not an estimate from jobs that ended.
+    /// True if the expected end is the time limit and not a runtime estimate.
     pub is_time_limit: bool,
 }
 
-/// One phase of a job: a wait, an attempt, or the end of one.
+/// One entry of a job's timeline: a wait, an attempt, or the end of one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobPhase {
     /// `waited`, `held`, `starting`, `ran`, `stopping`, `unreported`, `preempted`, `requeued`, `restarted` or
     /// `ended`.
     pub phase: String,
-    /// From when, RFC 3339.
+    /// Start, RFC 3339.
     pub from: String,
     /// The same in Unix milliseconds.
     pub from_ms: i64,
-    /// How long, in milliseconds; 0 for what happens at a moment.
+    /// Duration in milliseconds; 0 for an instant.
     pub lasted_ms: i64,
-    /// It is not over yet.
+    /// True if it is not over yet.
     #[serde(default)]
     pub ongoing: bool,
-    /// For people, such as `waited 12m: no GPU is free`.
+    /// Text for display, for example `waited 12m: no GPU is free`.
     pub sentence: String,
 }
 
-/// A job that is ahead of another.
+/// A job ahead of another in the queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobAhead {
-    /// Which job.
+    /// Job id.
     pub job_id: String,
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Who pays.
+    /// Tenant of the job.
     pub tenant_id: String,
-    /// The priority it asked for.
+    /// Requested priority.
     pub priority: u32,
 }
 
-/// Why a job waited from a moment on.
+/// Wait reasons of a job from a time on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WaitNote {
-    /// From when, RFC 3339.
+    /// Start, RFC 3339.
     pub at: String,
     /// The same in Unix milliseconds.
     pub at_ms: i64,
-    /// Every blocker, the most telling first.
+    /// All reasons, most significant first.
     pub reasons: Vec<Reason>,
 }
 
-/// When a job starts, as far as can be told, and how often such ranges were right.
+/// Start forecast of a job, and how often such forecasts were right.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExpectedStart {
-    /// Not before, RFC 3339.
+    /// Earliest expected start, RFC 3339.
     pub from: String,
     /// The same in Unix milliseconds.
     pub from_ms: i64,
-    /// Not after, RFC 3339.
+    /// Latest expected start, RFC 3339.
     pub to: String,
     /// The same in Unix milliseconds.
     pub to_ms: i64,
-    /// How many of the last starts were inside the range that was first told.
+    /// Number of recent starts that were within their first forecast range.
     pub ranges_right: u32,
-    /// Of how many.
+    /// Number of recent starts that had a forecast range.
     pub ranges_told: u32,
 }
 
-/// A change with which a job would start at once.
+/// Remedy: a change with which a job would start at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobRemedy {
-    /// For people, such as `4 GPUs`.
+    /// Text for display, for example `4 GPUs`.
     pub words: String,
-    /// Whether it can be changed as it waits, with `PATCH`; if not, it must be submitted anew.
+    /// True if the change can be made with `PATCH` while the job keeps its queue position; otherwise the job must be
+    /// resubmitted.
     pub keeps_its_place: bool,
-    /// What to change, for programs.
+    /// The change as JSON, for programs.
     #[schema(value_type = Object)]
     pub change: serde_json::Value,
 }
 
-/// What would become of a job if it were submitted now. Nothing was changed.
+/// Result of a dry run: what would happen to a job if it were submitted now. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DryRun {
-    /// What would happen.
+    /// Kind of result.
     pub outcome: DryRunOutcome,
-    /// The answer in one sentence.
+    /// Summary in one sentence.
     pub summary: String,
-    /// Where it would run.
+    /// Node on which it would run.
     pub node_name: Option<String>,
-    /// The GPUs it would get.
+    /// GPUs that it would get.
     pub gpus: Vec<String>,
-    /// What its tasks would have of them, one by one, where that is not all of a GPU.
+    /// GPU shares of its tasks; empty if it would get whole GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<Share>,
-    /// Why it would be there, where there is a choice.
+    /// Score of the placement; absent without an alternative.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
-    /// Jobs that would make room for it.
+    /// Jobs that would be preempted for it.
     pub victims: Vec<String>,
-    /// Where it would stand in the queue, from 1.
+    /// Position in the queue that it would have, from 1.
     pub queue_position: Option<u64>,
-    /// How many would wait with it.
+    /// Length of the queue with this job.
     pub queue_length: Option<u64>,
-    /// Why it would wait.
+    /// Reasons why it would wait.
     pub reasons: Vec<Reason>,
     /// Why it would be refused.
     pub refusal: Option<Problem>,
-    /// When it would start, if it waits.
+    /// Start forecast, if it would wait.
     #[serde(default)]
     pub expected_start: Option<ExpectedStart>,
-    /// Why no start range is told, in one sentence.
+    /// Why there is no start forecast, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_estimate: Option<String>,
-    /// Changes with which it would start at once. Each was tried before it is told.
+    /// Changes with which it would start at once. Each was tried on a copy of the cluster.
     #[serde(default)]
     pub sooner_with: Vec<JobRemedy>,
 }
 
-/// What would become of a job.
+/// Kind of result of a dry run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DryRunOutcome {
-    /// It would start in the next round.
+    /// It would start in the next planning round.
     Starts,
-    /// Others would be displaced for it.
+    /// It would start by preempting running jobs.
     Preempts,
     /// It would wait.
     Waits,

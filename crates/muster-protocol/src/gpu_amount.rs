@@ -1,11 +1,11 @@
-//! Numbers of GPUs, of which one may be had in part.
+//! Amounts of GPUs, including fractions.
 
 use std::fmt;
 
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// How many GPUs, in thousandths. Written as a whole number where it is one, else with up to three digits: `2`, `0.5`.
+/// Amount of GPUs in thousandths. Serialised as an integer if it is whole, otherwise with up to three decimals: `2`, `0.5`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct GpuAmount {
     /// Thousandths of a GPU.
@@ -13,12 +13,12 @@ pub struct GpuAmount {
 }
 
 impl GpuAmount {
-    /// So many thousandths.
+    /// An amount in thousandths.
     pub fn from_milli(milli: u64) -> GpuAmount {
         GpuAmount { milli }
     }
 
-    /// Whether it is a number of whole GPUs.
+    /// True for a whole number of GPUs.
     pub fn is_whole(self) -> bool {
         self.milli.is_multiple_of(1_000)
     }
@@ -64,7 +64,7 @@ impl Visitor<'_> for GpuAmountVisitor {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<GpuAmount, E> {
-        // What is out of range or no number becomes the nearest that is.
+        // The cast clamps values out of range and turns NaN into 0.
         Ok(GpuAmount { milli: (number * 1_000.0).round() as u64 })
     }
 }

@@ -1,4 +1,4 @@
-//! Values that people may write in more than one way. They keep what was written; the server reads it.
+//! Input values with more than one notation, kept as written; the server parses them.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Priority {
-    /// The number itself.
+    /// Number from 0 to 10,000.
     Number(u32),
     /// The name of a tier: 100, 500, 1,000 or 5,000.
     Name(String),
@@ -23,7 +23,7 @@ pub enum Priority {
 pub enum Span {
     /// Seconds.
     Seconds(u64),
-    /// Numbers with units.
+    /// Number with a unit.
     Text(String),
 }
 
@@ -41,7 +41,7 @@ pub enum Moment {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum DependencyInput {
-    /// The id, a colon, and `succeeded`, `failed` or `ended`; `succeeded` when nothing is said.
+    /// The id, a colon, and `succeeded`, `failed` or `ended`; `succeeded` if the part after the id is missing.
     Text(String),
     /// The same in two fields.
     Fields(DependencyFields),
@@ -51,16 +51,16 @@ pub enum DependencyInput {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DependencyFields {
-    /// Which job; without an index, every task of an array.
+    /// Job id; without an index, all tasks of an array.
     #[schema(example = "job-41")]
     pub job: String,
-    /// How it must have ended: `succeeded`, `failed` or `ended`.
+    /// Required outcome: `succeeded`, `failed` or `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "succeeded")]
     pub when: Option<String>,
 }
 
-/// Reads a whole number or a text. Derived untagged enums would only say that nothing matched.
+/// Visitor for a whole number or a text. The error of a derived untagged enum would only say that no variant matched.
 struct NumberOrText<T> {
     expecting: &'static str,
     number: fn(u64) -> Option<T>,
@@ -145,7 +145,7 @@ impl<'de> Deserialize<'de> for DependencyInput {
     }
 }
 
-/// Tells a field that was sent as `null` from one that was not sent: for changes, `null` lifts a limit.
+/// Distinguishes a field that was sent as `null` from one that was not sent: in a change, `null` removes a limit.
 pub(crate) fn double_option<'de, T, D>(deserializer: D) -> Result<Option<Option<T>>, D::Error>
 where
     T: Deserialize<'de>,

@@ -1,10 +1,10 @@
-//! A bundle of policies whose functions Python calls.
+//! Compiled policies whose functions Python can call.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_policy::{CallBatch, POLICY_EXTENSION, Limits, PolicyError, Program as Compiled};
+use muster_policy::{CallBatch, Limits, POLICY_EXTENSION, PolicyError, Program as Compiled};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -13,21 +13,21 @@ use crate::error::policy_error;
 use crate::rules::{pools, schedules};
 use crate::value::{ArgumentReader, to_python};
 
-/// How long a call may take. No round of a scheduler waits for it, and other threads of Python may hold it up; the
-/// bound on its steps is that of the server.
+/// The time limit of a call. It is longer than that of the server: no planning round waits for the call, and other
+/// Python threads may delay it. The step limit is that of the server.
 const CALL_TIME: Duration = Duration::from_secs(2);
 
-/// Policies that were compiled.
+/// Compiled policies.
 #[pyclass(module = "starlark_engine", frozen)]
 pub struct Program {
     program: Compiled,
-    /// Each function with the first file that tells it, so that a call need not look for it.
+    /// The first file that defines each function, so that a call need not search for it.
     functions: BTreeMap<String, String>,
 }
 
 #[pymethods]
 impl Program {
-    /// Compile sources by the names of their files.
+    /// Compile sources by file name.
     #[new]
     fn new(py: Python, files: BTreeMap<String, String>) -> PyResult<Program> {
         let limits = Limits { call_time: CALL_TIME, ..Limits::default() };
@@ -45,7 +45,7 @@ impl Program {
         Program::new(py, files)
     }
 
-    /// The functions that can be called.
+    /// The names of the callable functions.
     #[getter]
     fn functions(&self) -> Vec<&str> {
         self.functions.keys().map(String::as_str).collect()
@@ -60,7 +60,7 @@ impl Program {
         Ok(dict)
     }
 
-    /// Call a function with these values, and give its answer.
+    /// Call a function with these arguments, and return its answer.
     #[pyo3(signature = (function, *args))]
     fn call<'py>(
         &self,
@@ -70,14 +70,15 @@ impl Program {
     ) -> PyResult<Bound<'py, PyAny>> {
         let Some(file) = self.functions.get(function) else {
             let known: Vec<&str> = self.functions();
-            let what = format!("there is no function `{function}`; there are {}", known.join(", "));
-            return Err(PyAttributeError::new_err(what));
+            let message =
+                format!("there is no function `{function}`; the functions are {}", known.join(", "));
+            return Err(PyAttributeError::new_err(message));
         };
         let mut reader = ArgumentReader::new();
         let call = CallBatch::single(args.iter().map(|arg| reader.read(&arg)).collect::<PyResult<Vec<_>>>()?);
-        // Others may run meanwhile: nothing here is Python's.
-        let said = py.detach(|| self.program.call_each(file, function, &call).into_iter().next());
-        match said {
+        // Other Python threads may run meanwhile: the call touches no Python object.
+        let answer = py.detach(|| self.program.call_each(file, function, &call).into_iter().next());
+        match answer {
             Some(Ok(answer)) => to_python(py, &answer),
             Some(Err(error)) => Err(policy_error(py, error)),
             None => Ok(py.None().into_bound(py)),
@@ -85,7 +86,7 @@ impl Program {
     }
 }
 
-/// Every file of a folder that a policy may be, or load.
+/// Every policy and test file of a folder, by name.
 fn read_policy_files(folder: &Path) -> Result<BTreeMap<String, String>, PolicyError> {
     let unreadable = |path: &Path, error: std::io::Error| PolicyError::Unreadable {
         path: path.to_path_buf(),
@@ -95,7 +96,7 @@ fn read_policy_files(folder: &Path) -> Result<BTreeMap<String, String>, PolicyEr
     for entry in std::fs::read_dir(folder).map_err(|error| unreadable(folder, error))? {
         let path = entry.map_err(|error| unreadable(folder, error))?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if path.extension().is_some_and(|ending| ending == POLICY_EXTENSION) && path.is_file() {
+        if path.extension().is_some_and(|extension| extension == POLICY_EXTENSION) && path.is_file() {
             files.insert(name, std::fs::read_to_string(&path).map_err(|error| unreadable(&path, error))?);
         }
     }

@@ -85,9 +85,19 @@ pub struct ClusterMarker {
 }
 
 impl ClusterMarker {
-    pub fn new(folder: &Path, database_location: String, new_cluster: bool) -> Result<ClusterMarker, StartError> {
+    pub fn new(
+        folder: &Path,
+        database_location: String,
+        new_cluster: bool,
+    ) -> Result<ClusterMarker, StartError> {
         let folder = folder.to_path_buf();
-        Ok(ClusterMarker { folder, database_location, new_cluster_id: random_id()?, new_cluster, checked: false })
+        Ok(ClusterMarker {
+            folder,
+            database_location,
+            new_cluster_id: random_id()?,
+            new_cluster,
+            checked: false,
+        })
     }
 
     /// Refuse a database of another cluster before anything is written to it.
@@ -115,13 +125,16 @@ impl ClusterMarker {
     pub fn assign_cluster_id(&self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         let id = match journal.cluster_identity()? {
             ClusterIdentity::Cluster(id) => match self.read()? {
-                Some(marker) if marker != id && !self.new_cluster => return Err(self.wrong_cluster_error(&id, &marker)),
+                Some(marker) if marker != id && !self.new_cluster => {
+                    return Err(self.wrong_cluster_error(&id, &marker));
+                }
                 _ => id,
             },
             ClusterIdentity::Unknown => return Ok(()),
             // A database of an older release has no id. A restored database keeps the id of its folder.
             ClusterIdentity::Empty | ClusterIdentity::Unnamed => {
-                let id = self.read()?.filter(|_| !self.new_cluster).unwrap_or_else(|| self.new_cluster_id.clone());
+                let id =
+                    self.read()?.filter(|_| !self.new_cluster).unwrap_or_else(|| self.new_cluster_id.clone());
                 journal.set_cluster_id(&id)?;
                 info!(cluster = %id, "assigned a cluster id to the database");
                 id

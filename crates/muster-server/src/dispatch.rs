@@ -1,7 +1,7 @@
-//! Step 9, dispatch: tell each node what it owes.
+//! Step 9, dispatch: send each node its orders.
 //!
-//! Orders are computed from the state each time, so nothing is lost when the server restarts. Nothing is
-//! decided here: a node that disagrees reports, and the engine decides.
+//! Orders are computed from the state each time, so nothing is lost when the server restarts. Nothing is decided here: a
+//! node that disagrees sends a report, and the engine decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Receiver;
@@ -12,7 +12,9 @@ use muster_core::objects::job::{Attempt, Job, NodeReport, PlacedTask, StopCause}
 use muster_core::objects::node::{NodeFacts, NodeStatus};
 use muster_core::objects::policy::rules::{Fact, Pool};
 use muster_core::{Event, JobId, NodeId, State};
-use muster_protocol::agent::{AttemptOrder, Orders, PoolOrder, RunSpec, StopOrder, TaskOrder, TaskShare, DeviceDirective};
+use muster_protocol::agent::{
+    AttemptOrder, DeviceDirective, Orders, PoolOrder, RunSpec, StopOrder, TaskOrder, TaskShare,
+};
 use tracing::debug;
 
 use crate::cluster::Cluster;
@@ -20,22 +22,18 @@ use crate::engine_loop::JournalUpdate;
 
 /// Everything the dispatch thread needs.
 pub struct Dispatch {
-    /// News of the journal.
     pub feed: Receiver<JournalUpdate>,
-    /// Where the state is read.
     pub cluster: Cluster,
-    /// Who carries the orders out.
     pub agents: Vec<Box<dyn Agent>>,
 }
 
 impl Dispatch {
-    /// Dispatch until the engine is gone, then let the agents go.
+    /// Dispatch until the engine has ended, then shut the agents down.
     pub fn run(mut self) {
-        let mut route = OrderTracker::default();
-        while let Ok(news) = self.feed.recv() {
-            let touched = route.nodes_with_changed_orders(&news);
-            for node in touched {
-                self.send_orders(&node, route.epoch);
+        let mut tracker = OrderTracker::default();
+        while let Ok(update) = self.feed.recv() {
+            for node in tracker.nodes_with_changed_orders(&update) {
+                self.send_orders(&node, tracker.epoch);
             }
         }
         for agent in &mut self.agents {
@@ -47,28 +45,27 @@ impl Dispatch {
         let agent =
             self.agents.iter_mut().find(|agent| agent.nodes().iter().any(|name| name == node.as_str()));
         let Some(agent) = agent else {
-            debug!(%node, "no agent here serves this node");
+            debug!(%node, "no agent of this process serves this node");
             return;
         };
         agent.deliver_orders(self.cluster.read(|state| orders(state, node, epoch)));
     }
 }
 
-/// Which nodes a batch concerns.
+/// Finds the nodes whose orders a batch of events changes.
 #[derive(Default)]
 pub struct OrderTracker {
-    /// Under which leadership orders are given.
     pub epoch: u64,
-    /// Where each attempt under way has its parts; an end no longer says.
+    /// Nodes of each active attempt; the event of its end does not name them.
     attempt_nodes: BTreeMap<JobId, BTreeSet<NodeId>>,
-    /// All nodes: pools are theirs.
+    /// A policy change affects the orders of all nodes: their pools.
     all_nodes: BTreeSet<NodeId>,
 }
 
 impl OrderTracker {
-    /// Follow the journal: the nodes whose orders have changed.
-    pub fn nodes_with_changed_orders(&mut self, news: &JournalUpdate) -> BTreeSet<NodeId> {
-        match news {
+    /// Follow the journal, and return the nodes whose orders have changed.
+    pub fn nodes_with_changed_orders(&mut self, update: &JournalUpdate) -> BTreeSet<NodeId> {
+        match update {
             JournalUpdate::Reset { state, epoch } => {
                 self.epoch = *epoch;
                 let active = state.jobs.values().filter_map(|job| Some((job.id, job.attempt()?.nodes())));
@@ -76,12 +73,13 @@ impl OrderTracker {
                 self.all_nodes = state.nodes.keys().cloned().collect();
                 self.all_nodes.clone()
             }
-            JournalUpdate::Batch(batch) => batch.events().flat_map(|event| self.nodes_affected_by(event)).collect(),
+            JournalUpdate::Batch(batch) => {
+                batch.events().flat_map(|event| self.nodes_affected_by(event)).collect()
+            }
             JournalUpdate::LeadershipLost => BTreeSet::new(),
         }
     }
 
-    /// The nodes whose orders an event changes.
     fn nodes_affected_by(&mut self, event: &Event) -> BTreeSet<NodeId> {
         match event {
             Event::JobPlaced { job, tasks, .. } => {
@@ -99,7 +97,7 @@ impl OrderTracker {
                 self.all_nodes.remove(node);
                 BTreeSet::new()
             }
-            // Its agent may have begun anew, and then it knows of nothing.
+            // Its agent may have restarted, and then it has no orders.
             Event::NodeRegistered { node, .. } => {
                 self.all_nodes.insert(node.clone());
                 BTreeSet::from([node.clone()])
@@ -110,15 +108,15 @@ impl OrderTracker {
     }
 }
 
-/// The full list of what a node owes.
+/// The full orders of a node: every attempt that it must run or stop.
 pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
     let open = state.attempts_on(node).filter_map(|job| Some((job, job.attempt()?)));
     let open =
         open.filter(|(_, attempt)| !matches!(attempt.reports.get(node), Some(NodeReport::Ended { .. })));
-    let agent = state.nodes.get(node).map(|node| node.facts.incarnation.clone());
+    let incarnation = state.nodes.get(node).map(|node| node.facts.incarnation.clone());
     Orders {
         node: node.to_string(),
-        incarnation: agent.unwrap_or_default(),
+        incarnation: incarnation.unwrap_or_default(),
         epoch,
         generation: state.seq,
         attempts: open.map(|(job, attempt)| attempt_order(state, job, attempt, node)).collect(),
@@ -126,7 +124,7 @@ pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
     }
 }
 
-/// The pools that have devices on a node.
+/// The pools with GPUs of a node.
 fn pool_orders(state: &State, node: &NodeId) -> Vec<PoolOrder> {
     let devices = state.nodes.get(node).map(|node| &node.pools[..]).unwrap_or_default();
     let rules = state.policies.rules().into_iter().flat_map(|rules| rules.pools.values());
@@ -139,8 +137,16 @@ fn pool_orders(state: &State, node: &NodeId) -> Vec<PoolOrder> {
             power_policy: pool.power_policy.as_str().to_string(),
             max_temp_milli_c: pool.max_temp_milli_c,
             health_threshold_milli: pool.health_threshold_milli,
-            tuning: pool.opt_strategies.iter().map(|one| device_directive(one.kind.word(), &one.fields)).collect(),
-            health_checks: pool.health_checks.iter().map(|check| device_directive(&check.name, &check.fields)).collect(),
+            tuning: pool
+                .opt_strategies
+                .iter()
+                .map(|one| device_directive(one.kind.word(), &one.fields))
+                .collect(),
+            health_checks: pool
+                .health_checks
+                .iter()
+                .map(|check| device_directive(&check.name, &check.fields))
+                .collect(),
         })
     };
     rules.filter_map(of_pool).collect()
@@ -178,21 +184,21 @@ fn attempt_order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> 
     }
 }
 
-/// Each node once, where its first task comes: a gang is adopted rank by rank, and so its tasks stand.
+/// The nodes of a gang in the order of their lowest ranks: the tasks of an attempt are sorted by rank.
 fn nodes_by_rank(tasks: &[PlacedTask]) -> Vec<&NodeId> {
     let mut known = BTreeSet::new();
     tasks.iter().map(|task| &task.node).filter(|node| known.insert(*node)).collect()
 }
 
-/// The tasks of one node. All are walked, because the ranks inside a group count over all nodes.
+/// The tasks on one node. All tasks of the gang are visited, because the rank within a group counts over all nodes.
 fn tasks_on((node, facts): (&NodeId, Option<&NodeFacts>), job: &Job, tasks: &[PlacedTask]) -> Vec<TaskOrder> {
     let mut group_sizes = vec![0; job.spec.tasks.len()];
-    let mut here = Vec::new();
+    let mut orders = Vec::new();
     for task in tasks {
         let group = &job.spec.tasks[task.group as usize];
         let group_size = &mut group_sizes[task.group as usize];
         if task.node == *node {
-            here.push(TaskOrder {
+            orders.push(TaskOrder {
                 rank: task.rank,
                 group: group.name.clone(),
                 group_rank: *group_size,
@@ -205,10 +211,10 @@ fn tasks_on((node, facts): (&NodeId, Option<&NodeFacts>), job: &Job, tasks: &[Pl
         }
         *group_size += 1;
     }
-    here
+    orders
 }
 
-/// The NUMA nodes that GPUs hang on, if that is known of all of them: cores that are near to some would be far from others.
+/// The NUMA nodes of GPUs; `None` unless known for all of them: cores near one GPU may be far from another.
 fn numa_nodes(facts: Option<&NodeFacts>, gpus: &[u8]) -> Option<Vec<u32>> {
     let numa = |gpu: &u8| facts?.gpus.get(usize::from(*gpu))?.numa_node;
     let known: BTreeSet<u32> = gpus.iter().map(numa).collect::<Option<_>>()?;
@@ -229,11 +235,11 @@ fn task_share(share: &Share) -> TaskShare {
     }
 }
 
-/// Where a node can be reached: its address if it has said one, else its host name, else the name it has here.
+/// The network address of a node: the registered address, else the host name, else the node's name.
 fn node_address(state: &State, node: &NodeId) -> String {
     let facts = state.nodes.get(node).map(|node| &node.facts);
-    let said = facts.into_iter().flat_map(|facts| [&facts.address, &facts.hostname]);
-    said.into_iter().find(|said| !said.is_empty()).cloned().unwrap_or_else(|| node.to_string())
+    let registered = facts.into_iter().flat_map(|facts| [&facts.address, &facts.hostname]);
+    registered.into_iter().find(|text| !text.is_empty()).cloned().unwrap_or_else(|| node.to_string())
 }
 
 fn run_order(job: &Job) -> RunSpec {
@@ -255,7 +261,7 @@ fn run_order(job: &Job) -> RunSpec {
     }
 }
 
-/// Why an attempt must stop, for the log of the job.
+/// Why an attempt must stop, for the job's log.
 fn stop_reason(cause: &StopCause) -> String {
     match cause {
         StopCause::Cancelled { by, why } => with_reason(format!("cancelled by {by}"), why),

@@ -70,7 +70,11 @@ impl Engine {
     /// Decide, apply and record a batch of commands.
     ///
     /// After an error the working state is ahead of the journal and must not be used again.
-    pub fn process_requests(&mut self, journal: &mut dyn Journal, requests: Vec<CommandRequest>) -> Result<ProcessedRequests, StoreError> {
+    pub fn process_requests(
+        &mut self,
+        journal: &mut dyn Journal,
+        requests: Vec<CommandRequest>,
+    ) -> Result<ProcessedRequests, StoreError> {
         let mut entries = Vec::new();
         let mut replies = Replies::default();
         for request in requests {
@@ -92,7 +96,12 @@ impl Engine {
     }
 
     /// Decide a command and apply its events, so that the next command sees the state this one leaves.
-    fn decide_and_apply(&mut self, by: &Actor, command: Command, entries: &mut Vec<Entry>) -> Result<Answer, CommandError> {
+    fn decide_and_apply(
+        &mut self,
+        by: &Actor,
+        command: Command,
+        entries: &mut Vec<Entry>,
+    ) -> Result<Answer, CommandError> {
         let now = self.clock.now().max(self.state.clock);
         let command = self.stamp_epoch(command);
         let (events, answer) = self.state.decide_audited(by, &command, now);

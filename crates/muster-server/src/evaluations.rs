@@ -1,8 +1,8 @@
-//! Planning for readers: what `why` and `plan` evaluate, bounded in number and in time, for each caller and in all.
+//! Limits on evaluations for readers (`why` and `plan`): in number and in time, per caller and in total.
 //!
-//! Every evaluation works on one shared copy of the state, so memory does not grow with the number of readers. A few
-//! run at a time, a few more wait, and the rest are refused at once: a reader can neither fill the memory nor
-//! keep the planner and the engine from their cores.
+//! Every evaluation uses one shared copy of the state, so memory does not grow with the number of readers. A few run at
+//! a time, a few more wait, and others are refused at once: readers can neither fill the memory nor take the cores of
+//! the planner and the engine.
 
 mod shared_copy;
 
@@ -10,28 +10,68 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::http::ApiError;
-
 pub use shared_copy::SharedCopy;
 
-/// How much readers may have evaluated.
+/// Seconds after which a client may retry if the server runs its maximum of evaluations.
+const BUSY_RETRY_SECONDS: u64 = 2;
+
 #[derive(Debug, Clone, Copy)]
 pub struct EvaluationLimits {
-    /// Evaluations that run at once. Each may hold a scratch copy of the state beside the shared one.
+    /// Evaluations that run at once. Each may hold a scratch copy of the state besides the shared one.
     pub running_max: usize,
-    /// Evaluations that run or wait, of all callers.
+    /// Evaluations of all callers that run or wait.
     pub open_max: usize,
-    /// Evaluations that run or wait, of one caller.
+    /// Evaluations of one caller that run or wait.
     pub open_per_caller_max: usize,
-    /// How long an evaluation waits for its turn.
+    /// How long an evaluation waits for a free slot.
     pub queue_timeout: Duration,
-    /// Evaluation time a caller may use ahead. It refills as fast as the clock runs, so a caller that sends one
-    /// request after the other never exceeds it.
+    /// Evaluation time that a caller may use in advance. The debt shrinks as fast as the clock runs, so a caller that
+    /// sends one request after the other never reaches the limit.
     pub debt_max: Duration,
+}
+
+/// Why an evaluation is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EvaluationRefusal {
+    #[error("{open} evaluations of this caller run or wait already")]
+    CallerOpenLimit { open: usize },
+    #[error("this caller has used up its {allowed_s} s of evaluation time")]
+    CallerTimeLimit { allowed_s: u64, retry_after_s: u64 },
+    #[error("the server runs its maximum number of `why` and `plan` evaluations")]
+    ServerBusy,
+}
+
+impl EvaluationRefusal {
+    /// Stable across releases.
+    pub fn code(&self) -> &'static str {
+        match self {
+            EvaluationRefusal::CallerOpenLimit { .. } | EvaluationRefusal::CallerTimeLimit { .. } => {
+                "too-many-evaluations"
+            }
+            EvaluationRefusal::ServerBusy => "evaluations-busy",
+        }
+    }
+
+    pub fn hint(&self) -> &'static str {
+        match self {
+            EvaluationRefusal::CallerOpenLimit { .. } => "wait for an answer before asking for the next",
+            EvaluationRefusal::CallerTimeLimit { .. } => "send one `why` or `plan` request at a time",
+            EvaluationRefusal::ServerBusy => {
+                "try again in a few seconds; submissions and lists are served meanwhile"
+            }
+        }
+    }
+
+    pub fn retry_after_s(&self) -> u64 {
+        match self {
+            EvaluationRefusal::CallerOpenLimit { .. } => 1,
+            EvaluationRefusal::CallerTimeLimit { retry_after_s, .. } => *retry_after_s,
+            EvaluationRefusal::ServerBusy => BUSY_RETRY_SECONDS,
+        }
+    }
 }
 
 impl Default for EvaluationLimits {
@@ -46,22 +86,22 @@ impl Default for EvaluationLimits {
     }
 }
 
-/// What was evaluated since the start, for the metrics.
+/// Counts since the start, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EvaluationCounts {
-    /// Copies of the state that were made.
+    /// Copies of the state.
     pub copies: u64,
-    /// Evaluations that ran or run.
+    /// Evaluations that have started.
     pub evaluations: u64,
     /// Evaluations that run now.
     pub running: u64,
-    /// The most that ever ran at once.
+    /// Most evaluations that ran at once.
     pub running_max: u64,
-    /// Requests refused because a bound was reached.
+    /// Requests refused because a limit was reached.
     pub refused: u64,
 }
 
-/// Evaluations for readers.
+/// Admits evaluations within the limits, and holds the shared copy of the state.
 pub struct EvaluationLimiter {
     limits: EvaluationLimits,
     run_permits: Arc<Semaphore>,
@@ -76,10 +116,10 @@ struct Callers {
     usage: HashMap<String, CallerUsage>,
 }
 
-/// What one caller uses.
 struct CallerUsage {
+    /// Evaluations that run or wait.
     open: usize,
-    /// Evaluation time not yet paid off, at `at`.
+    /// Evaluation time used in advance, as of `updated_at`.
     debt: Duration,
     updated_at: Instant,
 }
@@ -91,14 +131,14 @@ impl CallerUsage {
     }
 }
 
-/// A caller's place among those that run or wait; given back when it is dropped.
+/// An evaluation of a caller that runs or waits; it no longer counts once this is dropped.
 struct CallerSlot {
     caller: String,
     callers: Arc<Mutex<Callers>>,
     started_at: Option<Instant>,
 }
 
-/// Leave to evaluate, until it is dropped. Belongs into the thread that does the work.
+/// Permission to run an evaluation, until it is dropped. Move it into the thread that does the work.
 pub struct EvaluationPermit {
     _slot: CallerSlot,
     _run_permit: OwnedSemaphorePermit,
@@ -112,41 +152,41 @@ impl Default for EvaluationLimiter {
 }
 
 impl EvaluationLimiter {
-    /// None so far.
-    pub fn new(bounds: EvaluationLimits) -> EvaluationLimiter {
+    pub fn new(limits: EvaluationLimits) -> EvaluationLimiter {
         EvaluationLimiter {
-            limits: bounds,
-            run_permits: Arc::new(Semaphore::new(bounds.running_max)),
+            limits,
+            run_permits: Arc::new(Semaphore::new(limits.running_max)),
             callers: Arc::default(),
             counts: Arc::default(),
             copy: Mutex::default(),
         }
     }
 
-    /// Wait for leave to evaluate something for a caller.
-    pub async fn acquire(&self, caller: &str) -> Result<EvaluationPermit, ApiError> {
-        let mut place = self.reserve_slot(caller).inspect_err(|_| lock(&self.counts).refused += 1)?;
-        let Ok(Ok(running)) = timeout(self.limits.queue_timeout, self.run_permits.clone().acquire_owned()).await else {
+    /// Wait for the permission to run an evaluation for a caller.
+    pub async fn acquire(&self, caller: &str) -> Result<EvaluationPermit, EvaluationRefusal> {
+        let mut slot = self.reserve_slot(caller).inspect_err(|_| lock(&self.counts).refused += 1)?;
+        let Ok(Ok(run_permit)) =
+            timeout(self.limits.queue_timeout, self.run_permits.clone().acquire_owned()).await
+        else {
             lock(&self.counts).refused += 1;
-            return Err(server_busy());
+            return Err(EvaluationRefusal::ServerBusy);
         };
-        place.started_at = Some(Instant::now());
+        slot.started_at = Some(Instant::now());
         let mut counts = lock(&self.counts);
         counts.evaluations += 1;
         counts.running += 1;
         counts.running_max = counts.running_max.max(counts.running);
-        Ok(EvaluationPermit { _slot: place, _run_permit: running, counts: self.counts.clone() })
+        Ok(EvaluationPermit { _slot: slot, _run_permit: run_permit, counts: self.counts.clone() })
     }
 
-    /// What was evaluated since the start.
     pub fn counts(&self) -> EvaluationCounts {
         *lock(&self.counts)
     }
 
-    fn reserve_slot(&self, caller: &str) -> Result<CallerSlot, ApiError> {
+    fn reserve_slot(&self, caller: &str) -> Result<CallerSlot, EvaluationRefusal> {
         let now = Instant::now();
         let mut callers = lock(&self.callers);
-        // Forget callers that use nothing, so that the map holds only those of the last seconds.
+        // Forget idle callers without debt, so that the map holds only those of the last seconds.
         callers.usage.retain(|_, usage| {
             usage.reduce_debt(now);
             usage.open > 0 || !usage.debt.is_zero()
@@ -155,7 +195,7 @@ impl EvaluationLimiter {
             self.check_caller_limits(usage)?;
         }
         if callers.open >= self.limits.open_max {
-            return Err(server_busy());
+            return Err(EvaluationRefusal::ServerBusy);
         }
         callers.open += 1;
         let unused = CallerUsage { open: 0, debt: Duration::ZERO, updated_at: now };
@@ -163,30 +203,17 @@ impl EvaluationLimiter {
         Ok(CallerSlot { caller: caller.to_string(), callers: self.callers.clone(), started_at: None })
     }
 
-    fn check_caller_limits(&self, usage: &CallerUsage) -> Result<(), ApiError> {
+    fn check_caller_limits(&self, usage: &CallerUsage) -> Result<(), EvaluationRefusal> {
         if usage.open >= self.limits.open_per_caller_max {
-            let detail = format!("{} evaluations of this caller run or wait already", usage.open);
-            return Err(caller_limit_reached(detail, 1).hint("wait for an answer before asking for the next"));
+            return Err(EvaluationRefusal::CallerOpenLimit { open: usage.open });
         }
-        let ahead = self.limits.debt_max;
-        if usage.debt > ahead {
-            let wait_s = (usage.debt - ahead).as_secs() + 1;
-            let detail = format!("this caller has used {} s of evaluation time ahead", ahead.as_secs());
-            return Err(caller_limit_reached(detail, wait_s).hint("ask one question at a time"));
+        let allowed = self.limits.debt_max;
+        if usage.debt > allowed {
+            let retry_after_s = (usage.debt - allowed).as_secs() + 1;
+            return Err(EvaluationRefusal::CallerTimeLimit { allowed_s: allowed.as_secs(), retry_after_s });
         }
         Ok(())
     }
-}
-
-fn caller_limit_reached(detail: String, retry_after_s: u64) -> ApiError {
-    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too-many-evaluations", detail).retry_after(retry_after_s)
-}
-
-fn server_busy() -> ApiError {
-    let detail = "the server evaluates as many `why` and `plan` requests as it may";
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "evaluations-busy", detail)
-        .hint("try again in a few seconds; submissions and lists are served meanwhile")
-        .retry_after(2)
 }
 
 impl Drop for CallerSlot {
@@ -197,7 +224,8 @@ impl Drop for CallerSlot {
         if let Some(usage) = callers.usage.get_mut(&self.caller) {
             usage.open -= 1;
             usage.reduce_debt(now);
-            usage.debt += self.started_at.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
+            usage.debt +=
+                self.started_at.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         }
     }
 }

@@ -13,7 +13,6 @@ mod request_trace;
 
 // Reading requests.
 mod array_indexes;
-pub(crate) mod conversions;
 mod job_spec;
 pub(crate) mod json;
 mod query;
@@ -86,14 +85,13 @@ use crate::shadow::Shadow;
 use crate::tls::Connections;
 use crate::whatif::WhatIfReplay;
 
+pub use crate::conversions::rfc3339;
+
 pub use api_error::ApiError;
-pub(crate) use gpus::gpu_state;
+pub use api_reference::api_reference_markdown;
 pub use origin::AllowedOrigins;
 pub use rate_limit::RateLimiter;
-pub use api_reference::api_reference_markdown;
-pub(crate) use render::fair_share_factor;
 pub use submit::admission_slots;
-pub use conversions::rfc3339;
 
 /// The shared state of all layers and handlers. Each of them takes a clone, so it is a single pointer.
 #[derive(Clone)]
@@ -162,7 +160,9 @@ impl AppStateInner {
                 Err(ApiError::unavailable(format!("this server is a standby; the leader is `{leader}`"))
                     .hint(format!("send the request to `{leader}`")))
             }
-            ServerRole::Unavailable { why } => Err(ApiError::unavailable(format!("the database is unavailable: {why}"))),
+            ServerRole::Unavailable { why } => {
+                Err(ApiError::unavailable(format!("the database is unavailable: {why}")))
+            }
         }
     }
 

@@ -54,7 +54,11 @@ impl LeaderTerm {
     }
 
     /// Put the leader's settings into force, and create the tenant `default` at the first start.
-    pub fn apply_initial_commands(&mut self, journal: &mut dyn Journal, settings: &Settings) -> Result<ProcessedRequests, StoreError> {
+    pub fn apply_initial_commands(
+        &mut self,
+        journal: &mut dyn Journal,
+        settings: &Settings,
+    ) -> Result<ProcessedRequests, StoreError> {
         let mut commands = vec![Command::Configure { settings: Box::new(settings.clone()) }];
         if self.state().tenants.is_empty()
             && let Ok(id) = "default".parse()
@@ -72,7 +76,11 @@ impl LeaderTerm {
     /// Process a batch of requests, with a tick if one is due, unless the lease is too old.
     ///
     /// After an error the working state may be ahead of the journal, and this term is over.
-    pub fn process_requests(&mut self, journal: &mut dyn Journal, mut requests: Vec<CommandRequest>) -> Result<ProcessedRequests, StoreError> {
+    pub fn process_requests(
+        &mut self,
+        journal: &mut dyn Journal,
+        mut requests: Vec<CommandRequest>,
+    ) -> Result<ProcessedRequests, StoreError> {
         let elapsed = self.lease.clock.elapsed();
         if elapsed.saturating_sub(self.last_tick) >= TICK_INTERVAL {
             self.last_tick = elapsed;

@@ -1,7 +1,8 @@
-//! Step 11, report: the newest readings of nodes and GPUs, in memory only.
+//! Step 11, report: the newest reading of each node and GPU, in memory only.
 //!
-//! Temperatures and heartbeats change all the time and decide nothing by themselves, so they never enter the journal. What
-//! follows from them (health, silence) is decided by the core. At most one reading for each GPU of each known node is kept.
+//! Temperatures and heartbeats change all the time and decide nothing by themselves, so they are not recorded in the
+//! journal. The core decides what follows from them: GPU health and node state. One reading is kept per GPU of a known
+//! node.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,21 +22,19 @@ struct NodeReadings {
     gpus: BTreeMap<u8, GpuReading>,
 }
 
-/// The newest reading of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuReading {
-    /// When it arrived.
+    /// Time of arrival.
     pub at: Timestamp,
-    /// Temperature in °C, where it can be read.
+    /// `None` if the device cannot be read.
     pub temperature_c: Option<i32>,
-    /// Errors counted by the device.
+    /// Error count of the device.
     pub errors: u32,
-    /// The newest error that was reported, also by an earlier reading.
+    /// The newest error, of this or an earlier reading.
     pub last_error: Option<String>,
 }
 
 impl Readings {
-    /// Keep what a report tells.
     pub fn record(&self, report: &Report, at: Timestamp) {
         let Ok(node) = reporting_node(report).parse::<NodeId>() else { return };
         let mut nodes = self.lock();
@@ -51,17 +50,15 @@ impl Readings {
         }
     }
 
-    /// Forget nodes that are gone. One that reports and is not registered yet has a minute.
+    /// Drop the readings of unknown nodes. A node that reports before its registration is kept for a minute.
     pub fn forget_unknown_nodes(&self, now: Timestamp, is_known: impl Fn(&NodeId) -> bool) {
-        self.lock().retain(|node, told| is_known(node) || now.since(told.last_report_at) < MINUTE);
+        self.lock().retain(|node, readings| is_known(node) || now.since(readings.last_report_at) < MINUTE);
     }
 
-    /// When a node was last heard from.
     pub fn last_report_at(&self, node: &NodeId) -> Option<Timestamp> {
         self.lock().get(node).map(|node| node.last_report_at)
     }
 
-    /// The newest reading of a GPU.
     pub fn latest_of_gpu(&self, node: &NodeId, gpu: u8) -> Option<GpuReading> {
         self.lock().get(node)?.gpus.get(&gpu).cloned()
     }

@@ -26,20 +26,20 @@ pub struct RoundTotals {
     /// Proposed starts of gangs.
     pub starts: u64,
     /// Proposed evictions.
-    pub claims: u64,
+    pub evictions: u64,
     /// Parts of plans that adoption rejected, by reason.
     pub rejections: BTreeMap<Rejection, u64>,
 }
 
 impl RoundStats {
     /// Count one round.
-    pub fn record(&self, took: Duration, starts: usize, claims: usize) {
+    pub fn record(&self, took: Duration, starts: usize, evictions: usize) {
         let mut totals = self.lock();
         totals.rounds += 1;
         totals.total_time += took;
         totals.last_round = took;
         totals.starts += starts as u64;
-        totals.claims += claims as u64;
+        totals.evictions += evictions as u64;
         let micros = took.as_micros() as u64;
         if let Some(bucket) = ROUND_BUCKETS_US.iter().position(|bound| micros <= *bound) {
             totals.bucket_counts[bucket] += 1;

@@ -1,10 +1,10 @@
-//! A shadow: policies that run beside those in force and decide nothing.
+//! Shadow policies: a bundle on trial, evaluated beside the active policies without any effect.
 //!
-//! Whenever there is something to decide, the planner hands over a copy of its state. On a thread of its own that copy is
-//! planned twice: with the policies in force, and with those of the shadow in their place; both are asked anew at that
-//! moment. What the two would do with each waiting job is compared, and where it differs that is kept to be looked at.
-//! Every look begins with what is really so: a shadow tells what would be decided otherwise, and `muster sim whatif` what
-//! would come of it.
+//! When the planner has something to decide, it sends a copy of its state. The shadow evaluator, a thread of its own,
+//! plans that copy twice: once with the active policies and once with the shadow bundle in their place. It calls the
+//! hooks of both again for each evaluation. It compares the two decisions about each waiting job and keeps those that
+//! differ. Each shadow evaluation starts from live state, so divergence never accumulates; `muster sim whatif` shows the
+//! consequences instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,68 +20,68 @@ use muster_core::planner::{Planned, Verdicts, plan};
 use muster_core::{Actor, Event, JobId, NodeId, State, Timestamp};
 
 use crate::clock::Clock;
-use crate::policies::{PolicyQuerier, Interpreter};
+use crate::policies::{Interpreter, PolicyQuerier};
 
-/// Jobs that are kept; of more than that the oldest go.
+/// Most jobs with a divergence that are kept; beyond that the oldest jobs are dropped.
 const DIVERGENT_JOBS_MAX: usize = 1_000;
-/// Asking and planning go on in turn at most so often: each may bring up others to ask about.
+/// Bound on the alternation of policy queries and planning: each plan may name further victims that the policies must be
+/// asked about.
 const POLICY_ROUNDS_MAX: usize = 8;
 
-/// The shadow of a server, if it has one.
+/// The shadow run of a server, if there is one.
 #[derive(Default)]
 pub struct Shadow(Mutex<Option<ShadowRun>>);
 
-/// A shadow that runs.
+/// A shadow bundle and the results of its evaluations so far.
 #[derive(Debug, Clone)]
 pub struct ShadowRun {
-    /// What runs, as if it were put into force.
+    /// The shadow bundle, as the version it would be if it were applied.
     pub version: Arc<BundleVersion>,
-    /// How often both were compared.
+    /// Evaluations of both.
     pub comparisons: u64,
-    /// How often there was something to decide and no time to compare.
+    /// Plans that were not evaluated because the evaluator was busy.
     pub skipped: u64,
-    /// Jobs that were treated alike by both, and by that no longer waited.
+    /// Jobs that both start, or preempt for, in the same way.
     pub agreements: u64,
-    /// What would have been decided otherwise, the last of each job.
+    /// The last divergence of each job.
     pub divergences: BTreeMap<JobId, Divergence>,
 }
 
-/// What would have been decided otherwise about a job.
+/// Different decisions about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Divergence {
-    /// When that was seen last.
     pub last_seen_at: Timestamp,
-    /// How often it was seen.
+    /// Evaluations with a divergence of this job.
     pub times: u64,
-    /// With the policies in force.
+    /// The decision with the active policies.
     pub active: JobDecision,
-    /// With those of the shadow.
+    /// The decision with the shadow bundle.
     pub shadow: JobDecision,
 }
 
-/// What a plan does with a job that waits.
+/// The decision of a plan about a waiting job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobDecision {
-    /// It starts there.
+    /// The job starts on these nodes.
     Starts(Vec<NodeId>),
-    /// Others stop for it.
+    /// These victims are stopped for the job.
     Preempts(Vec<JobId>),
-    /// It waits, for a reason.
+    /// The job waits, with the sentence of its first reason.
     Waits(String),
-    /// A policy refuses it: it would not have been accepted.
+    /// A policy refuses the job: it would not have been accepted.
     Refused(String),
 }
 
 impl JobDecision {
-    /// Whether two are the same decision. To wait is to wait, whatever for; a refusal is another decision.
+    /// Whether two decisions are the same. The reason of a wait or refusal does not matter.
     fn is_same_decision(&self, other: &JobDecision) -> bool {
         match (self, other) {
-            (JobDecision::Waits(_), JobDecision::Waits(_)) | (JobDecision::Refused(_), JobDecision::Refused(_)) => true,
+            (JobDecision::Waits(_), JobDecision::Waits(_))
+            | (JobDecision::Refused(_), JobDecision::Refused(_)) => true,
             _ => self == other,
         }
     }
 
-    /// Whether a plan does something with the job.
     fn starts_or_preempts(&self) -> bool {
         matches!(self, JobDecision::Starts(_) | JobDecision::Preempts(_))
     }
@@ -95,7 +95,7 @@ impl fmt::Display for JobDecision {
                 write!(f, "starts on {}", listed(&mut nodes.iter().map(NodeId::to_string)))
             }
             JobDecision::Preempts(jobs) => {
-                write!(f, "displaces {}", listed(&mut jobs.iter().map(JobId::to_string)))
+                write!(f, "preempts {}", listed(&mut jobs.iter().map(JobId::to_string)))
             }
             JobDecision::Waits(why) => write!(f, "waits: {why}"),
             JobDecision::Refused(why) => write!(f, "refused: {why}"),
@@ -104,28 +104,26 @@ impl fmt::Display for JobDecision {
 }
 
 impl Shadow {
-    /// Begin with a bundle, in place of the one before.
+    /// Start a run with a bundle, in place of the current run.
     pub fn start(&self, version: BundleVersion) {
-        let (version, otherwise) = (Arc::new(version), BTreeMap::new());
-        *self.lock() = Some(ShadowRun { version, comparisons: 0, skipped: 0, agreements: 0, divergences: otherwise });
+        let (version, divergences) = (Arc::new(version), BTreeMap::new());
+        *self.lock() = Some(ShadowRun { version, comparisons: 0, skipped: 0, agreements: 0, divergences });
     }
 
-    /// End it, and say what it came to.
+    /// End the run and return its results.
     pub fn stop(&self) -> Option<ShadowRun> {
         self.lock().take()
     }
 
-    /// What it has come to so far.
     pub fn current_run(&self) -> Option<ShadowRun> {
         self.lock().clone()
     }
 
-    /// Whether there is one.
     pub fn is_active(&self) -> bool {
         self.lock().is_some()
     }
 
-    /// There was something to decide, and no time to look.
+    /// Count a plan that was not evaluated because the evaluator was busy.
     pub fn count_skipped(&self) {
         if let Some(run) = &mut *self.lock() {
             run.skipped += 1;
@@ -140,15 +138,15 @@ impl Shadow {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keep what a look found, unless another shadow has begun since.
-    fn record_comparison(&self, version: &Arc<BundleVersion>, looked: Comparison, at: Timestamp) {
+    /// Add the results of an evaluation, unless another run has started since.
+    fn record_comparison(&self, version: &Arc<BundleVersion>, comparison: Comparison, at: Timestamp) {
         let mut shadow = self.lock();
         let Some(run) = shadow.as_mut().filter(|run| Arc::ptr_eq(&run.version, version)) else { return };
         run.comparisons += 1;
-        run.agreements += looked.agreements;
-        for (job, in_force, shadow) in looked.divergences {
+        run.agreements += comparison.agreements;
+        for (job, active, shadow) in comparison.divergences {
             let times = run.divergences.get(&job).map_or(0, |before| before.times) + 1;
-            run.divergences.insert(job, Divergence { last_seen_at: at, times, active: in_force, shadow });
+            run.divergences.insert(job, Divergence { last_seen_at: at, times, active, shadow });
         }
         while run.divergences.len() > DIVERGENT_JOBS_MAX {
             run.divergences.pop_first();
@@ -156,78 +154,77 @@ impl Shadow {
     }
 }
 
-/// Everything the thread needs.
+/// Everything the shadow evaluator's thread needs.
 pub struct ShadowEvaluator {
-    /// States in which there is something to decide.
+    /// States to evaluate.
     pub states: Receiver<Box<State>>,
-    /// What runs, and what it comes to.
     pub shadow: Arc<Shadow>,
-    /// Who runs policies.
     pub interpreter: Option<Arc<dyn Interpreter>>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
 }
 
 impl ShadowEvaluator {
-    /// Compare until the planner is gone.
+    /// Evaluate until the planner has ended.
     pub fn run(self) {
         while let Ok(state) = self.states.recv() {
             let Some(version) = self.shadow.version() else { continue };
             let Some(interpreter) = &self.interpreter else { continue };
             let now = self.clock.now().max(state.clock);
-            let looked = compare_policies(&state, &version, interpreter, now);
-            self.shadow.record_comparison(&version, looked, now);
+            let comparison = compare_policies(&state, &version, interpreter, now);
+            self.shadow.record_comparison(&version, comparison, now);
         }
     }
 }
 
-/// What a look found.
+/// The result of one evaluation.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Comparison {
-    /// Jobs that both start, or make room for, in the same way.
+    /// Jobs that both start, or preempt for, in the same way.
     agreements: u64,
-    /// With the policies in force, and with the shadow.
+    /// The decision with the active policies, then the decision with the shadow bundle.
     divergences: Vec<(JobId, JobDecision, JobDecision)>,
 }
 
-/// Plan from a state with the policies in force and with others, and compare. As much as two rounds and two times asking
-/// everyone.
+/// Plan a state with the active policies and with a shadow bundle, and compare. Costs two planning rounds and twice the
+/// policy calls of all buckets.
 fn compare_policies(
     state: &State,
     version: &BundleVersion,
     interpreter: &Arc<dyn Interpreter>,
     now: Timestamp,
 ) -> Comparison {
-    let mut beside = state.clone();
-    beside.apply(&Event::PolicyApplied { version: Box::new(version.clone()) });
-    let (in_force, shadow) =
-        (PolicyEvaluation::evaluate(state.clone(), interpreter, now), PolicyEvaluation::evaluate(beside, interpreter, now));
-    let mut looked = Comparison::default();
+    let mut shadow_state = state.clone();
+    shadow_state.apply(&Event::PolicyApplied { version: Box::new(version.clone()) });
+    let active = PolicyEvaluation::evaluate(state.clone(), interpreter, now);
+    let shadow = PolicyEvaluation::evaluate(shadow_state, interpreter, now);
+    let mut comparison = Comparison::default();
     for job in state.jobs.values().filter(|job| job.is_ready()) {
-        let (one, other) = (in_force.decision_for(job), shadow.decision_for(job));
-        match one.is_same_decision(&other) {
-            true => looked.agreements += u64::from(one.starts_or_preempts()),
-            false => looked.divergences.push((job.id, one, other)),
+        let (active, shadow) = (active.decision_for(job), shadow.decision_for(job));
+        match active.is_same_decision(&shadow) {
+            true => comparison.agreements += u64::from(active.starts_or_preempts()),
+            false => comparison.divergences.push((job.id, active, shadow)),
         }
     }
-    looked
+    comparison
 }
 
-/// A state in which everyone was asked, and what its plan does.
+/// A state with fresh policy answers, and the plan computed from it.
 struct PolicyEvaluation {
     state: State,
     verdicts: Verdicts,
-    /// With whom it does something.
+    /// Jobs that start or preempt.
     decisions: BTreeMap<JobId, JobDecision>,
 }
 
 impl PolicyEvaluation {
     fn evaluate(mut state: State, interpreter: &Arc<dyn Interpreter>, now: Timestamp) -> PolicyEvaluation {
-        let mut asker = PolicyQuerier::new(interpreter.clone());
+        let mut querier = PolicyQuerier::new(interpreter.clone());
         let mut planned = plan(&state, now);
         for _ in 0..POLICY_ROUNDS_MAX {
-            let Some(news) = asker.new_answers(&state, &planned.plan, (now, Duration::ZERO)) else { break };
-            let Ok(decision) = state.decide(&Actor::system(), &news, now) else { break };
+            let Some(answers) = querier.new_answers(&state, &planned.plan, (now, Duration::ZERO)) else {
+                break;
+            };
+            let Ok(decision) = state.decide(&Actor::system(), &answers, now) else { break };
             decision.events.iter().for_each(|event| state.apply(event));
             planned = plan(&state, now);
         }
@@ -237,8 +234,11 @@ impl PolicyEvaluation {
             nodes.into_iter().collect()
         };
         let starts = plan.starts.iter().map(|start| (start.job, JobDecision::Starts(nodes(start))));
-        let rooms = plan.evictions.iter().map(|room| (room.job, JobDecision::Preempts(room.victims.clone())));
-        PolicyEvaluation { state, verdicts, decisions: starts.chain(rooms).collect() }
+        let evictions = plan
+            .evictions
+            .iter()
+            .map(|eviction| (eviction.job, JobDecision::Preempts(eviction.victims.clone())));
+        PolicyEvaluation { state, verdicts, decisions: starts.chain(evictions).collect() }
     }
 
     fn decision_for(&self, job: &Job) -> JobDecision {
@@ -250,7 +250,7 @@ impl PolicyEvaluation {
             };
             let waits = || {
                 let first = reasons.first().map(Reason::sentence);
-                JobDecision::Waits(first.unwrap_or_else(|| "others are ahead".to_string()))
+                JobDecision::Waits(first.unwrap_or_else(|| "other jobs are ahead in the queue".to_string()))
             };
             reasons.iter().find_map(refusal).unwrap_or_else(waits)
         })
@@ -269,8 +269,10 @@ mod tests {
     }
 
     fn comparison_of(jobs: std::ops::Range<u64>) -> Comparison {
-        let fate = |job| (JobId::single(job), JobDecision::Starts(Vec::new()), JobDecision::Waits("why".to_string()));
-        Comparison { agreements: 2, divergences: jobs.map(fate).collect() }
+        let divergence = |job| {
+            (JobId::single(job), JobDecision::Starts(Vec::new()), JobDecision::Waits("why".to_string()))
+        };
+        Comparison { agreements: 2, divergences: jobs.map(divergence).collect() }
     }
 
     #[test]
@@ -284,9 +286,16 @@ mod tests {
         assert_eq!((run.comparisons, run.agreements, run.divergences.len()), (2, 4, 2));
         let twice = &run.divergences[&JobId::single(2)];
         assert_eq!((twice.times, twice.last_seen_at), (2, Timestamp(9)));
-        shadow.record_comparison(&run.version, comparison_of(10..10 + DIVERGENT_JOBS_MAX as u64), Timestamp(9));
+        shadow.record_comparison(
+            &run.version,
+            comparison_of(10..10 + DIVERGENT_JOBS_MAX as u64),
+            Timestamp(9),
+        );
         let run = shadow.current_run().unwrap();
-        assert_eq!((run.divergences.len(), run.divergences.first_key_value().unwrap().0.number), (DIVERGENT_JOBS_MAX, 10));
+        assert_eq!(
+            (run.divergences.len(), run.divergences.first_key_value().unwrap().0.number),
+            (DIVERGENT_JOBS_MAX, 10)
+        );
     }
 
     #[test]
@@ -306,10 +315,10 @@ mod tests {
         let on = |node: &str| JobDecision::Starts(vec![node.parse().unwrap()]);
         assert!(waits("a").is_same_decision(&waits("b")) && on("n1").is_same_decision(&on("n1")));
         assert!(!on("n1").is_same_decision(&on("n2")) && !on("n1").is_same_decision(&waits("a")));
-        let displaces = JobDecision::Preempts(vec![JobId::single(1), JobId::single(2)]);
+        let preempts = JobDecision::Preempts(vec![JobId::single(1), JobId::single(2)]);
         let refused = |why: &str| JobDecision::Refused(why.to_string());
         assert!(refused("a").is_same_decision(&refused("b")) && !refused("a").is_same_decision(&waits("a")));
-        let told = [on("n1"), displaces, waits("a"), refused("a")].map(|fate| fate.to_string());
-        assert_eq!(told, ["starts on n1", "displaces job-1, job-2", "waits: a", "refused: a"]);
+        let texts = [on("n1"), preempts, waits("a"), refused("a")].map(|decision| decision.to_string());
+        assert_eq!(texts, ["starts on n1", "preempts job-1, job-2", "waits: a", "refused: a"]);
     }
 }

@@ -1,8 +1,8 @@
-//! What the server tells about itself while it runs: log lines to stderr, and one trace per job to a collector.
+//! Telemetry of the server: log lines to stderr, and one trace per job to an OpenTelemetry collector.
 //!
-//! A trace is made from the events after they are durable, so tracing costs the engine nothing and cannot be
-//! wrong about what happened. Its number follows from the job and its submission: a restarted server goes on
-//! with the same trace, and whoever knows the job can find it.
+//! Traces are built from events after they are durable, so tracing costs the engine nothing and shows what really
+//! happened. The trace id follows from the job and its time of submission: a restarted server continues the same trace,
+//! and the trace can be found from the job.
 
 mod job_trace;
 mod log;
@@ -25,10 +25,10 @@ use crate::config::TelemetryConfig;
 use job_trace::{JobTraces, Span};
 use otlp::Exporter;
 
-/// Spans that may wait for a slow collector; above this they are dropped, and that is logged.
+/// Spans that may wait for a slow collector; beyond that they are dropped, and the log says so.
 const QUEUED_SPANS_MAX: usize = 16_384;
 
-/// Send one trace per job to the collector until `stopping` is ready. Ends at once when none is configured.
+/// Send one trace per job to the collector until `stopping` is ready. Ends at once if no collector is configured.
 pub async fn trace_jobs(
     cluster: Cluster,
     telemetry: TelemetryConfig,
@@ -43,16 +43,16 @@ pub async fn trace_jobs(
     Ok(())
 }
 
-/// Turn batches into spans and ship them, both at their own pace.
+/// Turn batches into spans and export them, each at its own pace.
 async fn trace_batches(
     batches: Receiver<Arc<Batch>>,
     jobs: impl Fn() -> JobTraces,
     stopping: impl Future<Output = ()>,
     exporter: Exporter,
 ) {
-    let (waiting, spans) = mpsc::channel(QUEUED_SPANS_MAX);
-    let follower = SpanProducer { traces: jobs(), span_queue: waiting, dropped: 0 };
-    tokio::join!(follower.run(batches, jobs, stopping), exporter.export_all(spans));
+    let (span_queue, spans) = mpsc::channel(QUEUED_SPANS_MAX);
+    let producer = SpanProducer { traces: jobs(), span_queue, dropped: 0 };
+    tokio::join!(producer.run(batches, jobs, stopping), exporter.export_all(spans));
 }
 
 struct SpanProducer {
@@ -62,7 +62,7 @@ struct SpanProducer {
 }
 
 impl SpanProducer {
-    /// When it ends it lets go of its end of the channel, and the exporter ends after the last span.
+    /// Produce spans until the server stops. The end closes the queue, and the exporter ends after the last span.
     async fn run(
         mut self,
         mut batches: Receiver<Arc<Batch>>,
@@ -78,7 +78,7 @@ impl SpanProducer {
             match received {
                 Ok(batch) => self.process_batch(&batch),
                 Err(RecvError::Lagged(missed)) => {
-                    tracing::warn!(missed, "tracing fell behind: some traces have gaps");
+                    tracing::warn!(missed, "tracing lagged behind the journal; some traces are incomplete");
                     self.traces = jobs();
                 }
                 Err(RecvError::Closed) => return,
@@ -95,14 +95,14 @@ impl SpanProducer {
         }
     }
 
-    /// Never waits: a collector that is slow must not make us miss what happens next.
+    /// Never blocks: a slow collector must not delay the next batch.
     fn enqueue_span(&mut self, span: Span) {
         if self.span_queue.try_send(span).is_ok() {
             return;
         }
         self.dropped += 1;
         if self.dropped.is_power_of_two() {
-            tracing::warn!(dropped = self.dropped, "the trace collector is too slow: spans are dropped");
+            tracing::warn!(dropped = self.dropped, "the trace collector is too slow; spans are dropped");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What goes on record of why jobs wait, so that "why was it late" has an answer afterwards.
+//! Records in the journal why jobs wait, so that "why was it late" can be answered later.
 //!
-//! Jobs of one bucket share their verdict, so one note speaks for all of them. A note is made when a bucket has been
-//! blocked for a while, when its reasons become others, and when it is free again; never more often than every few
-//! seconds for one bucket, and not at all for waits that nobody would notice.
+//! Jobs of one bucket share their verdict, so one note covers all of them. A note is recorded when a bucket has been
+//! blocked for a while, when its reasons change, and when it is no longer blocked: at most every few seconds per bucket,
+//! and never for a wait shorter than that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,52 +10,54 @@ use std::time::Duration;
 use muster_core::facts::verdict::Reason;
 use muster_core::planner::Verdicts;
 
-/// Waits shorter than this are not worth a note, and changes in between are left out.
+/// Shorter waits are not recorded, nor are changes of the reasons in between.
 const NOTE_INTERVAL_MIN: Duration = Duration::from_secs(10);
-/// Notes of one round at most; the others follow in the next.
+/// Most notes of one round; the others follow in the next round.
 const NOTES_PER_ROUND_MAX: usize = 200;
 
-/// What was noted of each bucket that is blocked.
+/// The blocked buckets and the reasons recorded for them.
 #[derive(Default)]
 pub struct WaitRecorder {
     buckets: BTreeMap<String, BlockedBucket>,
 }
 
 struct BlockedBucket {
-    /// Since when it is blocked, or when it was last noted.
+    /// Start of the wait, or time of the last note.
     since: Duration,
-    /// The words of what was noted; nothing yet if it was not.
+    /// Reason codes of the last note; `None` if there is none yet.
     recorded_codes: Option<Vec<&'static str>>,
 }
 
 impl WaitRecorder {
-    /// What is to be noted after a round.
+    /// Notes to record after a round: the bucket key and its reasons; no reasons if the bucket is no longer blocked.
     pub fn due_notes(&mut self, verdicts: &Verdicts, now: Duration) -> Vec<(String, Vec<Reason>)> {
         let blocked: BTreeMap<String, &Vec<Reason>> =
             verdicts.buckets().map(|(bucket, verdict)| (bucket.key(), &verdict.reasons)).collect();
-        let mut news = self.take_unblocked(&blocked);
+        let mut notes = self.take_unblocked(&blocked);
         for (key, reasons) in blocked {
-            let words: Vec<&'static str> = reasons.iter().map(Reason::code).collect();
-            let wait = self.buckets.entry(key.clone()).or_insert(BlockedBucket { since: now, recorded_codes: None });
-            let due = now.saturating_sub(wait.since) >= NOTE_INTERVAL_MIN && news.len() < NOTES_PER_ROUND_MAX;
-            if due && wait.recorded_codes.as_ref() != Some(&words) {
-                *wait = BlockedBucket { since: now, recorded_codes: Some(words) };
-                news.push((key, reasons.clone()));
+            let codes: Vec<&'static str> = reasons.iter().map(Reason::code).collect();
+            let bucket =
+                self.buckets.entry(key.clone()).or_insert(BlockedBucket { since: now, recorded_codes: None });
+            let due =
+                now.saturating_sub(bucket.since) >= NOTE_INTERVAL_MIN && notes.len() < NOTES_PER_ROUND_MAX;
+            if due && bucket.recorded_codes.as_ref() != Some(&codes) {
+                *bucket = BlockedBucket { since: now, recorded_codes: Some(codes) };
+                notes.push((key, reasons.clone()));
             }
         }
-        news
+        notes
     }
 
     fn take_unblocked(&mut self, blocked: &BTreeMap<String, &Vec<Reason>>) -> Vec<(String, Vec<Reason>)> {
-        let mut free = Vec::new();
-        self.buckets.retain(|key, wait| {
+        let mut unblocked = Vec::new();
+        self.buckets.retain(|key, bucket| {
             let stays = blocked.contains_key(key);
-            if !stays && wait.recorded_codes.is_some() {
-                free.push((key.clone(), Vec::new()));
+            if !stays && bucket.recorded_codes.is_some() {
+                unblocked.push((key.clone(), Vec::new()));
             }
             stays
         });
-        free
+        unblocked
     }
 }
 
@@ -69,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// A cluster without nodes, with one job that waits for them.
+    /// A cluster without nodes, and one waiting job.
     fn state_with_a_waiting_job() -> State {
         let mut state = State::empty();
         let config = Box::new(TenantConfig::unlimited("red"));
@@ -99,17 +101,25 @@ mod tests {
     #[test]
     fn a_wait_is_recorded_after_the_interval_once_and_when_it_ends() {
         let (blocked, free) = (plan(&state_with_a_waiting_job(), Timestamp(0)).verdicts, Verdicts::default());
-        let mut waits = WaitRecorder::default();
+        let mut recorder = WaitRecorder::default();
         let begin = Duration::from_secs(7);
-        let words = |news: Vec<(String, Vec<Reason>)>| -> Vec<usize> {
-            news.iter().map(|(_, reasons)| reasons.len()).collect()
+        let reason_counts = |notes: Vec<(String, Vec<Reason>)>| -> Vec<usize> {
+            notes.iter().map(|(_, reasons)| reasons.len()).collect()
         };
         let after = |seconds| begin + Duration::from_secs(seconds);
-        assert_eq!(words(waits.due_notes(&blocked, begin)), [0usize; 0], "nobody would notice yet");
-        assert_eq!(words(waits.due_notes(&blocked, after(11))), [1]);
-        assert_eq!(words(waits.due_notes(&blocked, after(30))), [0usize; 0], "nothing has changed");
-        assert_eq!(words(waits.due_notes(&free, after(31))), [0], "it is free again");
-        assert_eq!(words(waits.due_notes(&blocked, after(32))), [0usize; 0]);
-        assert_eq!(words(waits.due_notes(&free, after(33))), [0usize; 0], "a short wait leaves no trace");
+        assert_eq!(reason_counts(recorder.due_notes(&blocked, begin)), [0usize; 0], "too short so far");
+        assert_eq!(reason_counts(recorder.due_notes(&blocked, after(11))), [1]);
+        assert_eq!(
+            reason_counts(recorder.due_notes(&blocked, after(30))),
+            [0usize; 0],
+            "nothing has changed"
+        );
+        assert_eq!(reason_counts(recorder.due_notes(&free, after(31))), [0], "no longer blocked");
+        assert_eq!(reason_counts(recorder.due_notes(&blocked, after(32))), [0usize; 0]);
+        assert_eq!(
+            reason_counts(recorder.due_notes(&free, after(33))),
+            [0usize; 0],
+            "a short wait is not recorded"
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! A digest of decisions: which gang starts where and when, which jobs are evicted for which preemptor, which GPUs are
-//! repartitioned.
+//! The decision digest: a hash over which gang starts where and when, which jobs are evicted for which preemptor,
+//! and which GPUs are repartitioned.
 //!
-//! It depends on ids, places and times and on no name in the code, so that two builds can be compared across a renaming of
-//! types, events or fields. docs/testing.md says how.
+//! It depends on ids, placements and times and on no name in the code, so that two builds can be compared across a
+//! renaming of types, events or fields. See docs/testing.md.
 
 use std::fmt::{self, Write};
 
@@ -12,10 +12,10 @@ use muster_core::{Event, JobId, Timestamp};
 use muster_store::Entry;
 use sha2::{Digest as _, Sha256};
 
-/// Hexadecimal digits that are shown; half of a SHA-256 tells billions of builds apart.
+/// The hexadecimal digits that are shown. Half of a SHA-256 distinguishes billions of builds.
 const HEX_DIGITS_SHOWN: usize = 32;
 
-/// The decisions so far.
+/// The hash and number of the decisions so far.
 #[derive(Debug, Clone, Default)]
 pub struct DecisionDigest {
     hash: Sha256,
@@ -36,17 +36,17 @@ impl DecisionDigest {
         digest
     }
 
-    /// How many decisions there were.
+    /// The number of decisions.
     pub fn decisions(&self) -> u64 {
         self.decisions
     }
 
-    /// A gang starts.
+    /// Adds the start of a gang.
     pub fn add_start(&mut self, job: JobId, tasks: &[PlacedTask], at: Timestamp) {
         self.add(&format!("start {job} {} at {}", DisplayPlacement(tasks), at.0));
     }
 
-    /// A job leaves its GPUs before its end.
+    /// Adds the stop of a job before its end.
     pub fn add_stop(&mut self, job: JobId, at: Timestamp) {
         self.add(&format!("stop {job} at {}", at.0));
     }
@@ -83,7 +83,7 @@ impl fmt::Display for DecisionDigest {
     }
 }
 
-/// Where the tasks of a gang are.
+/// Formats the placement of a gang.
 struct DisplayPlacement<'a>(&'a [PlacedTask]);
 
 impl fmt::Display for DisplayPlacement<'_> {

@@ -1,125 +1,114 @@
-//! A story: what people and misfortune do to a cluster, all of it drawn from one seed.
+//! Fault schedules: user actions, operator actions and faults of a simulated cluster, all drawn from one seed.
 
 use std::fmt;
 
 use crate::random::Random;
 
-/// A story in full. The same story always goes the same way.
+/// A fault schedule. The same schedule always gives the same run.
 #[derive(Debug, Clone)]
 pub struct FaultSchedule {
-    /// Everything that is not told here is drawn from it: delays, losses, fates of jobs.
+    /// Delays, message losses and the behaviour of jobs are drawn from it.
     pub seed: u64,
-    /// So many things happen before the world is healed.
+    /// Simulated events before all faults are removed.
     pub steps: u64,
-    /// How many servers there are.
     pub server_count: usize,
-    /// GPUs of each node.
+    /// The number of GPUs of each node.
     pub node_gpus: Vec<u32>,
-    /// What is done, and when, in milliseconds from the beginning.
+    /// Each action with its time, in milliseconds from the start.
     pub actions: Vec<(i64, ScheduledAction)>,
 }
 
-/// Something that someone does, or that befalls the cluster. Numbers that choose something count round: any will do.
+/// A user action, operator action or fault. Indexes wrap around the number of servers, nodes or jobs. An `i64` is a
+/// duration in milliseconds unless said otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScheduledAction {
-    /// A user submits a job.
     Submit(JobRequest),
-    /// Somebody cancels a job.
     Cancel(u64),
-    /// Somebody holds a job, or lets it go again.
     Hold(u64),
-    /// A held job may queue again.
     Release(u64),
-    /// Somebody requeues a job.
     Requeue(u64),
-    /// Somebody changes the priority of a job.
+    /// Changes the priority of a job.
     Reprioritise(u64, u32),
-    /// An operator takes a node out of service, gently.
     Drain(usize),
-    /// And back.
+    /// Returns a node to service.
     Resume(usize),
-    /// An operator lets a tenant have so many GPUs and no more.
+    /// Sets the GPU quota of a tenant.
     SetQuota(usize, u64),
-    /// An operator changes the settings, from a few that are known.
+    /// Changes the settings; the number is a seed for them.
     Configure(u64),
 
-    /// A server process dies, and is back after some time.
+    /// A server process dies and restarts after the duration.
     CrashServer(usize, i64),
-    /// A server process stands still for some time. Its clocks go on.
+    /// A server process is paused. Its clocks go on.
     PauseServer(usize, i64),
-    /// The machine of a server stands still for some time, and its clocks with it.
+    /// The machine of a server is paused, with its clocks.
     FreezeServer(usize, i64),
-    /// An agent dies, and is back after some time. Jobs run on.
+    /// An agent dies and restarts after the duration. Its attempts keep running.
     CrashAgent(usize, i64),
-    /// An agent stands still for some time. Jobs and clocks go on.
+    /// An agent is paused. Its attempts and the clocks go on.
     PauseAgent(usize, i64),
-    /// The shim of one of the attempts on a node stands still for some time. Its tasks go on.
+    /// The shim of one attempt on a node is paused. Its tasks go on.
     PauseShim(usize, u64, i64),
-    /// A whole node stands still for some time: agent, shims, tasks and clocks.
+    /// A whole node is paused: agent, shims, tasks and clocks.
     FreezeNode(usize, i64),
-    /// A node loses power, and is back after some time.
+    /// A node loses power and boots after the duration.
     CrashNode(usize, i64),
-    /// The same, and its disk is lost: it comes back knowing nothing.
+    /// A node loses power and its disk, and boots after the duration.
     LoseDisk(usize, i64),
-    /// Something kills a shim.
+    /// A shim on a node is killed.
     KillShim(usize),
-    /// The disk of a node refuses so many writes.
+    /// The given number of disk writes of a node fail.
     FailDiskWrites(usize, u32),
-    /// A server cannot reach the database for some time.
+    /// A server cannot reach the database.
     DisconnectDatabase(usize, i64),
-    /// The database does what a server asks next, and the answer is lost.
+    /// The database executes the next request of a server, and the reply is lost.
     LoseDatabaseReply(usize),
-    /// The database breaks down in the middle of what a server asks next.
+    /// The database fails in the middle of the next request of a server.
     TearDatabaseWrite(usize),
-    /// A server and a node cannot reach each other for some time.
+    /// A server and a node cannot reach each other.
     PartitionNetwork(usize, usize, i64),
-    /// For some time so many messages in a thousand are lost, as many come twice, and they take up to so long.
+    /// For a duration, the given per mille of messages are lost and as many are duplicated; the last number is the
+    /// longest delay in milliseconds.
     DegradeNetwork(i64, u64, i64),
-    /// Somebody sets the clock of a server.
+    /// Sets the wall clock of a server to an offset from the true time.
     SetServerClock(usize, i64),
-    /// Somebody sets the clock of a node.
+    /// Sets the wall clock of a node to an offset from the true time.
     SetNodeClock(usize, i64),
-    /// The clocks of a server count so many milliseconds in a second from now on.
+    /// The clocks of a server count this many milliseconds per second from now on.
     SkewServerClock(usize, i64),
-    /// The clocks of a node do.
+    /// The clocks of a node count this many milliseconds per second from now on.
     SkewNodeClock(usize, i64),
-    /// A GPU becomes warm, or has errors.
+    /// A GPU reports a temperature in °C and an error count.
     ReportGpuReading(usize, u8, i32, u32),
-    /// A GPU fails: whoever uses it dies, and so many errors are read.
+    /// A GPU fails: its tasks die, and it reports an error count.
     FailGpu(usize, u8, u32),
 }
 
-/// A job as a user wants it.
+/// A job to submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobRequest {
-    /// Which of the tenants.
     pub tenant: usize,
-    /// Which of its users.
     pub user: usize,
-    /// How urgent.
     pub priority: u32,
-    /// Tasks of the gang.
+    /// The size of the gang.
     pub tasks: u32,
-    /// GPUs of each.
+    /// GPUs per task.
     pub gpus: u32,
     /// Thousandths of each GPU.
     pub gpu_milli: u32,
-    /// How long it may run.
     pub time_limit_ms: Option<i64>,
-    /// It is tried again after a failure, so many times.
+    /// Restarts after a failure.
     pub restarts: u32,
-    /// It saves its work.
     pub has_checkpoints: bool,
-    /// It waits for the end of the job before it.
+    /// The job waits for the end of the job submitted before it.
     pub depends_on_last: bool,
-    /// An array of so many tasks.
     pub array_size: Option<u32>,
-    /// How often the user asks again with the same key until there is an answer.
+    /// How often the client repeats the request with the same idempotency key until it is answered.
     pub retries_max: u32,
 }
 
 impl ScheduledAction {
-    /// Whether a clock is wrong from then on, or stands still.
+    /// True if the action makes a clock wrong or freezes it.
     pub fn disturbs_clocks(&self) -> bool {
         matches!(
             self,
@@ -132,7 +121,7 @@ impl ScheduledAction {
         )
     }
 
-    /// Whether it befalls the cluster, and nobody wants it.
+    /// True if the action is a fault, not the action of a user or operator.
     pub fn is_fault(&self) -> bool {
         !matches!(
             self,
@@ -151,26 +140,30 @@ impl ScheduledAction {
 }
 
 impl FaultSchedule {
-    /// The story of a seed, with so many steps.
+    /// The schedule of a seed.
     pub fn from_seed(seed: u64, steps: u64) -> FaultSchedule {
         let mut random = Random(seed);
         let servers = if random.chance_per_mille(700) { 2 } else { 1 };
-        let nodes: Vec<u32> = (0..random.between(1, 5)).map(|_| *random.choose(&[1, 2, 2, 4, 4, 8])).collect();
-        // Some stories are calm, some are all misfortune.
-        let misfortune = *random.choose(&[0, 150, 300, 450]);
-        // About so many things happen in a second.
+        let nodes: Vec<u32> =
+            (0..random.between(1, 5)).map(|_| *random.choose(&[1, 2, 2, 4, 4, 8])).collect();
+        // Some schedules are free of faults, in others almost half of the actions are faults.
+        let fault_per_mille = *random.choose(&[0, 150, 300, 450]);
+        // A second has about 17 simulated events.
         let length_ms = steps as i64 * 60;
-        let acts = steps / 25;
-        let mut acts: Vec<(i64, ScheduledAction)> = (0..acts)
+        let actions = steps / 25;
+        let mut actions: Vec<(i64, ScheduledAction)> = (0..actions)
             .map(|_| {
                 let at = random.between(0, length_ms);
-                let act =
-                    if random.chance_per_mille(misfortune) { random_fault(&mut random) } else { random_request(&mut random) };
-                (at, act)
+                let action = if random.chance_per_mille(fault_per_mille) {
+                    random_fault(&mut random)
+                } else {
+                    random_request(&mut random)
+                };
+                (at, action)
             })
             .collect();
-        acts.sort_by_key(|(at, _)| *at);
-        FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, actions: acts }
+        actions.sort_by_key(|(at, _)| *at);
+        FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, actions }
     }
 }
 
@@ -209,46 +202,64 @@ fn random_job(random: &mut Random) -> JobRequest {
 
 fn random_fault(random: &mut Random) -> ScheduledAction {
     let short = |random: &mut Random| random.between(50, 4_000);
-    let long =
-        |random: &mut Random| if random.chance_per_mille(300) { random.between(4_000, 60_000) } else { short(random) };
-    let any = |random: &mut Random| random.below(8) as usize;
+    let long = |random: &mut Random| {
+        if random.chance_per_mille(300) { random.between(4_000, 60_000) } else { short(random) }
+    };
+    let index = |random: &mut Random| random.below(8) as usize;
     match random.below(24) {
-        0 | 1 => ScheduledAction::CrashServer(any(random), long(random)),
-        2 if random.chance_per_mille(600) => ScheduledAction::PauseServer(any(random), long(random)),
-        2 => ScheduledAction::FreezeServer(any(random), long(random)),
-        3 | 4 => ScheduledAction::CrashAgent(any(random), long(random)),
-        5 => ScheduledAction::CrashNode(any(random), long(random)),
-        6 => ScheduledAction::LoseDisk(any(random), long(random)),
-        7 => ScheduledAction::KillShim(any(random)),
-        8 => ScheduledAction::FailDiskWrites(any(random), random.between(1, 4) as u32),
-        9 => ScheduledAction::DisconnectDatabase(any(random), long(random)),
-        10 => ScheduledAction::LoseDatabaseReply(any(random)),
-        11 => ScheduledAction::TearDatabaseWrite(any(random)),
-        12 => ScheduledAction::PartitionNetwork(any(random), any(random), long(random)),
-        13 => ScheduledAction::DegradeNetwork(long(random), *random.choose(&[20, 100, 300]), *random.choose(&[50, 500, 3_000])),
-        14 if random.chance_per_mille(500) => ScheduledAction::SetServerClock(any(random), random.between(-20_000, 20_000)),
-        14 => ScheduledAction::SetNodeClock(any(random), random.between(-20_000, 20_000)),
+        0 | 1 => ScheduledAction::CrashServer(index(random), long(random)),
+        2 if random.chance_per_mille(600) => ScheduledAction::PauseServer(index(random), long(random)),
+        2 => ScheduledAction::FreezeServer(index(random), long(random)),
+        3 | 4 => ScheduledAction::CrashAgent(index(random), long(random)),
+        5 => ScheduledAction::CrashNode(index(random), long(random)),
+        6 => ScheduledAction::LoseDisk(index(random), long(random)),
+        7 => ScheduledAction::KillShim(index(random)),
+        8 => ScheduledAction::FailDiskWrites(index(random), random.between(1, 4) as u32),
+        9 => ScheduledAction::DisconnectDatabase(index(random), long(random)),
+        10 => ScheduledAction::LoseDatabaseReply(index(random)),
+        11 => ScheduledAction::TearDatabaseWrite(index(random)),
+        12 => ScheduledAction::PartitionNetwork(index(random), index(random), long(random)),
+        13 => ScheduledAction::DegradeNetwork(
+            long(random),
+            *random.choose(&[20, 100, 300]),
+            *random.choose(&[50, 500, 3_000]),
+        ),
+        14 if random.chance_per_mille(500) => {
+            ScheduledAction::SetServerClock(index(random), random.between(-20_000, 20_000))
+        }
+        14 => ScheduledAction::SetNodeClock(index(random), random.between(-20_000, 20_000)),
         15 => {
             let celsius = random.between(40, 100) as i32;
-            ScheduledAction::ReportGpuReading(any(random), random.below(8) as u8, celsius, random.below(3) as u32)
+            ScheduledAction::ReportGpuReading(
+                index(random),
+                random.below(8) as u8,
+                celsius,
+                random.below(3) as u32,
+            )
         }
-        16 => ScheduledAction::PauseAgent(any(random), long(random)),
-        17 => ScheduledAction::PauseShim(any(random), random.next_u64(), long(random)),
-        18 => ScheduledAction::FreezeNode(any(random), long(random)),
-        19 if random.chance_per_mille(500) => ScheduledAction::SkewServerClock(any(random), random_clock_rate(random)),
-        19 => ScheduledAction::SkewNodeClock(any(random), random_clock_rate(random)),
+        16 => ScheduledAction::PauseAgent(index(random), long(random)),
+        17 => ScheduledAction::PauseShim(index(random), random.next_u64(), long(random)),
+        18 => ScheduledAction::FreezeNode(index(random), long(random)),
+        19 if random.chance_per_mille(500) => {
+            ScheduledAction::SkewServerClock(index(random), random_clock_rate(random))
+        }
+        19 => ScheduledAction::SkewNodeClock(index(random), random_clock_rate(random)),
         _ => random_hardware_fault(random),
     }
 }
 
-/// Most clocks that are wrong are wrong by a little; some are those of a machine that is not given its time.
+/// Most rates are off by at most 5 %; some are those of a machine that gets too little CPU time.
 fn random_clock_rate(random: &mut Random) -> i64 {
-    if random.chance_per_mille(700) { random.between(950, 1_050) } else { *random.choose(&[100, 500, 800, 1_300, 3_000]) }
+    if random.chance_per_mille(700) {
+        random.between(950, 1_050)
+    } else {
+        *random.choose(&[100, 500, 800, 1_300, 3_000])
+    }
 }
 
-/// What fails in large clusters, as often as it did in the 54 days of Llama 3 405B (419 interruptions of 16,384 H100, Meta
-/// 2024): 268 by GPUs, 53 by hosts and their maintenance, 35 by the network. The rest, software, is in the fates of jobs.
-/// A story sees about half a million times as many of them as such a cluster does in the same time.
+/// Hardware faults in the proportions of the 54 days of Llama 3 405B (419 interruptions of 16,384 H100, Meta 2024):
+/// 268 by GPUs, 53 by hosts and their maintenance, 35 by the network. The rest, software, is in the behaviour of
+/// jobs. A schedule has about half a million times as many faults as such a cluster in the same time.
 fn random_hardware_fault(random: &mut Random) -> ScheduledAction {
     let node = random.below(8) as usize;
     match random.below(268 + 53 + 35) {
@@ -260,10 +271,10 @@ fn random_hardware_fault(random: &mut Random) -> ScheduledAction {
 
 impl fmt::Display for FaultSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, actions: acts } = self;
+        let FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, actions } = self;
         writeln!(f, "seed {seed}, {steps} steps, {servers} servers, nodes with {nodes:?} GPUs")?;
-        for (at, act) in acts {
-            writeln!(f, "  {:>9.3} s  {act:?}", *at as f64 / 1_000.0)?;
+        for (at, action) in actions {
+            writeln!(f, "  {:>9.3} s  {action:?}", *at as f64 / 1_000.0)?;
         }
         Ok(())
     }

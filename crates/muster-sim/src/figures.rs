@@ -6,14 +6,15 @@ mod timeline;
 
 use serde::Serialize;
 
-use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
 use crate::job_log::LoggedJob;
+use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
 
 pub use distribution::Distribution;
 pub use tenants::TenantFigures;
 pub use timeline::{UtilisationBin, utilisation_over_time};
 
-/// Slowdowns of shorter jobs count as if they worked this long: a second of waiting is no disaster for one of a second.
+/// Slowdowns of shorter jobs count as if they worked this long: a second of waiting is no disaster for one of a
+/// second.
 const SLOWDOWN_WORK_MS_MIN: i64 = 10_000;
 /// Into how many parts the time is cut to tell utilisation over time.
 const UTILISATION_BINS: usize = 240;
@@ -57,7 +58,8 @@ pub struct Figures {
     pub lost_gpu_s: f64,
     /// A bound: the power limits of GPUs while they were held. Nothing where no limit is known.
     pub energy_kwh: Option<f64>,
-    /// Jain's index of the tenants' mean slowdowns: 1 if all are alike, one by their number if one alone has all of it.
+    /// Jain's index of the tenants' mean slowdowns: 1 if all are alike, one by their number if one alone has all of
+    /// it.
     pub fairness: f64,
     /// Rounds of planning.
     pub rounds: u64,
@@ -80,18 +82,18 @@ pub struct JobOutcome {
 
 /// What each job had of it, by its place in the log; nothing for who never ran.
 pub fn job_outcomes(jobs: &[LoggedJob], history: &RunHistory) -> Vec<Option<JobOutcome>> {
-    let mut fates: Vec<Option<JobOutcome>> = vec![None; jobs.len()];
+    let mut outcomes: Vec<Option<JobOutcome>> = vec![None; jobs.len()];
     for stretch in &history.intervals {
         let submit_ms = jobs[stretch.log_index].submit_ms;
-        let fate = job_outcomes[stretch.log_index].get_or_insert(JobOutcome {
+        let outcome = outcomes[stretch.log_index].get_or_insert(JobOutcome {
             wait_ms: stretch.from_ms - submit_ms,
             completion_ms: 0,
             end: stretch.end,
         });
-        fate.completion_ms = stretch.to_ms - submit_ms;
-        fate.end = stretch.end;
+        outcome.completion_ms = stretch.to_ms - submit_ms;
+        outcome.end = stretch.end;
     }
-    job_outcomes
+    outcomes
 }
 
 /// A job's time in times its work.
@@ -101,15 +103,17 @@ pub fn slowdown(job: &LoggedJob, fate: &JobOutcome) -> f64 {
 
 /// All figures.
 pub fn figures(policy: &str, jobs: &[LoggedJob], history: &RunHistory) -> Figures {
-    let fates = job_outcomes(jobs, history);
-    let known = || jobs.iter().zip(&job_outcomes).filter_map(|(job, fate)| Some((job, fate.as_ref()?)));
-    let spread = |of: &dyn Fn((&LoggedJob, &JobOutcome)) -> f64| Distribution::from_values(known().map(of).collect());
+    let outcomes = job_outcomes(jobs, history);
+    let known = || jobs.iter().zip(&outcomes).filter_map(|(job, outcome)| Some((job, outcome.as_ref()?)));
+    let spread =
+        |of: &dyn Fn((&LoggedJob, &JobOutcome)) -> f64| Distribution::from_values(known().map(of).collect());
     let span = ReplaySpan::of(jobs, history);
     let held = |until_ms| held_gpu_ms(&history.intervals, until_ms);
-    let part = |gpu_ms: f64, ms: i64| round_to_4_decimals(gpu_ms / (f64::from(history.gpus) * ms.max(1) as f64));
+    let part =
+        |gpu_ms: f64, ms: i64| round_to_4_decimals(gpu_ms / (f64::from(history.gpus) * ms.max(1) as f64));
     let count = |end: IntervalEnd| known().filter(|(_, fate)| fate.end == end).count() as u64;
     let displaced = || history.intervals.iter().filter(|stretch| stretch.end == IntervalEnd::Preempted);
-    let tenants = tenants::tenant_figures(jobs, &job_outcomes, history);
+    let tenants = tenants::tenant_figures(jobs, &outcomes, history);
     Figures {
         policy: policy.to_string(),
         jobs: jobs.len() as u64,
@@ -175,8 +179,9 @@ fn lost_gpu_ms(stretch: &RunInterval) -> f64 {
 }
 
 fn energy_kwh(stretches: &[RunInterval]) -> Option<f64> {
-    let microjoules =
-        |stretch: &RunInterval| u128::from(stretch.milliwatts) * u128::from(stretch.duration_ms().unsigned_abs());
+    let microjoules = |stretch: &RunInterval| {
+        u128::from(stretch.milliwatts) * u128::from(stretch.duration_ms().unsigned_abs())
+    };
     let sum: u128 = stretches.iter().map(microjoules).sum();
     (sum > 0).then(|| round_to_4_decimals(sum as f64 / MICROJOULES_PER_KWH))
 }

@@ -1,35 +1,38 @@
-//! A cluster of several kinds of GPUs under load: equal shares that know how fast each job is on each kind, against equal
-//! shares that do not.
+//! Heterogeneity-aware fair shares: equal shares of several kinds of GPUs with and without knowledge of how fast
+//! each job is on each kind.
 //!
-//! The rules are those of the published runs (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep
-//! Learning Workloads", OSDI'20): jobs of one GPU come by chance at a steady rate, last 10^1.5 to 10^3 minutes on the
-//! fastest kind four times in five and 10^3 to 10^4 otherwise, and every six minutes it is chosen anew who runs where.
-//! What counts is how long jobs 4,000 to 5,000 take. Every live job has the same claim: in each round it is owed the mean of
-//! what all receive, those to whom most is owed run, and what they receive is taken off. Blind, what is received is time;
-//! aware, it is work, measured against what the job would get done on an average GPU.
+//! The rules are those of the published runs (Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies
+//! for Deep Learning Workloads", OSDI'20): jobs of one GPU arrive as a Poisson process; on the fastest kind they
+//! last 10^1.5 to 10^3 minutes four times in five and 10^3 to 10^4 minutes otherwise. Every six minutes (a round)
+//! jobs are assigned again. The result is the mean completion time of jobs 4,000 to 5,000. Every live job accrues
+//! the mean of what all jobs receive in a round (its deficit); the jobs with the largest deficits run. The blind
+//! policy counts time, the aware policy counts work relative to an average GPU.
+
+mod gavel;
+
+pub use gavel::{GavelTrace, MixedRow};
 
 use crate::random::Random;
 
-/// Kinds of GPUs.
+/// The number of GPU kinds.
 pub const GPU_KINDS: usize = 3;
-/// Seconds of a round.
+/// The length of a round in seconds.
 const ROUND_S: f64 = 360.0;
-/// The jobs that count.
+/// The jobs whose completion times are measured.
 const MEASURED_JOBS: std::ops::Range<usize> = 4_000..5_000;
 
-/// A kind of job: how fast it is on each kind of GPU, in times its speed on the first.
+/// A type of job: its speed on each kind of GPU, relative to the first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct JobType {
-    /// By kind of GPU.
     pub speeds: [f64; GPU_KINDS],
 }
 
-/// Who chooses.
+/// A policy for shares of GPUs of several kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SharePolicy {
-    /// Everyone has the same time, on whatever comes.
+    /// Equal time, on random kinds.
     HeterogeneityBlind,
-    /// Everyone gets the same done, and each kind goes to those for whom it matters most.
+    /// Equal relative work; each kind goes to the jobs that gain most from it.
     HeterogeneityAware,
 }
 
@@ -41,41 +44,41 @@ struct ArrivedJob {
     number: usize,
 }
 
-/// The mean time from arrival to the end, in hours, with so many GPUs of each kind and so many jobs an hour.
+/// The mean completion time in hours, for a number of GPUs of each kind and an arrival rate.
 pub fn mean_completion_hours(
     types: &[JobType],
     gpus: [usize; GPU_KINDS],
     jobs_per_hour: f64,
     seed: u64,
-    chooser: SharePolicy,
+    policy: SharePolicy,
 ) -> f64 {
     let mut random = Random(seed);
-    let mut coming = arrivals(types, jobs_per_hour, &mut random);
-    let (mut live, mut now_s, mut sum_s, mut open) = (Vec::new(), 0.0, 0.0, MEASURED_JOBS.len());
-    while open > 0 {
-        while let Some(job) = coming.pop_if(|job| job.arrives_s <= now_s) {
+    let mut arrivals = arrivals(types, jobs_per_hour, &mut random);
+    let (mut live, mut now_s, mut sum_s, mut unfinished) = (Vec::new(), 0.0, 0.0, MEASURED_JOBS.len());
+    while unfinished > 0 {
+        while let Some(job) = arrivals.pop_if(|job| job.arrives_s <= now_s) {
             live.push(job);
         }
-        let places = match chooser {
+        let kinds = match policy {
             SharePolicy::HeterogeneityBlind => assign_blindly(&mut live, gpus, &mut random),
             SharePolicy::HeterogeneityAware => assign_by_advantage(&mut live, gpus),
         };
-        run_round(&mut live, &places, chooser);
+        run_round(&mut live, &kinds, policy);
         live.retain(|job| {
-            let over = job.remaining_s <= 0.0;
-            if over && MEASURED_JOBS.contains(&job.number) {
-                // What was done too much tells how long before the end of the round it was over.
+            let has_ended = job.remaining_s <= 0.0;
+            if has_ended && MEASURED_JOBS.contains(&job.number) {
+                // `remaining_s` is now the time from the end of the round to the end of the job, below zero.
                 sum_s += now_s + ROUND_S + job.remaining_s - job.arrives_s;
-                open -= 1;
+                unfinished -= 1;
             }
-            !over
+            !has_ended
         });
         now_s += ROUND_S;
     }
     sum_s / MEASURED_JOBS.len() as f64 / 3_600.0
 }
 
-/// The last comes first.
+/// The arrivals, in reverse order of time.
 fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<ArrivedJob> {
     let mut at_s = 0.0;
     let mut jobs: Vec<ArrivedJob> = (0..MEASURED_JOBS.end + 200)
@@ -86,92 +89,101 @@ fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<A
                 _ => 1.5 + 1.5 * random.unit_interval(),
             };
             let left_s = 10f64.powf(exponent) * 60.0;
-            ArrivedJob { arrives_s: at_s, job_type: *random.choose(types), remaining_s: left_s, deficit: 0.0, number }
+            ArrivedJob {
+                arrives_s: at_s,
+                job_type: *random.choose(types),
+                remaining_s: left_s,
+                deficit: 0.0,
+                number,
+            }
         })
         .collect();
     jobs.reverse();
     jobs
 }
 
-/// Those to whom most is owed come to stand first; how many run.
+/// Sorts the jobs by deficit, largest first, and returns how many run.
 fn sort_by_deficit(live: &mut [ArrivedJob], gpus: [usize; GPU_KINDS]) -> usize {
     live.sort_by(|one, other| other.deficit.total_cmp(&one.deficit).then(one.number.cmp(&other.number)));
     live.len().min(gpus.iter().sum())
 }
 
-/// A kind of GPU for each that runs, by chance.
+/// A random kind of GPU for each running job.
 fn assign_blindly(live: &mut [ArrivedJob], gpus: [usize; GPU_KINDS], random: &mut Random) -> Vec<usize> {
     let running = sort_by_deficit(live, gpus);
-    let mut kinds: Vec<usize> = (0..GPU_KINDS).flat_map(|kind| std::iter::repeat_n(kind, gpus[kind])).collect();
-    for place in 0..running {
-        let other = place + random.below((kinds.len() - place) as u64) as usize;
-        kinds.swap(place, other);
+    let mut kinds: Vec<usize> =
+        (0..GPU_KINDS).flat_map(|kind| std::iter::repeat_n(kind, gpus[kind])).collect();
+    for index in 0..running {
+        let other = index + random.below((kinds.len() - index) as u64) as usize;
+        kinds.swap(index, other);
     }
     kinds.truncate(running);
     kinds
 }
 
-/// A kind of GPU for each that runs: who would lose most by the second best goes first, as long as there is a best.
+/// A kind of GPU for each running job. The job that would lose most by its second-best kind chooses first.
 fn assign_by_advantage(live: &mut [ArrivedJob], gpus: [usize; GPU_KINDS]) -> Vec<usize> {
     let running = sort_by_deficit(live, gpus);
-    let mut left = gpus;
-    let mut places = vec![0; running];
-    let mut waiting: Vec<usize> = (0..running).collect();
-    while !waiting.is_empty() {
-        let mut wishes: Vec<(f64, usize, usize)> =
-            waiting.iter().map(|job| best_kind_advantage(&live[*job], &left, *job)).collect();
-        wishes.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
-        let before = left;
-        waiting.clear();
-        for (_, job, kind) in wishes {
-            // When a kind is used up, those who are left wish anew.
-            let same = (0..GPU_KINDS).all(|kind| (left[kind] > 0) == (before[kind] > 0));
-            if same {
-                left[kind] -= 1;
-                places[job] = kind;
+    let mut free = gpus;
+    let mut kinds = vec![0; running];
+    let mut unassigned: Vec<usize> = (0..running).collect();
+    while !unassigned.is_empty() {
+        let mut preferences: Vec<(f64, usize, usize)> =
+            unassigned.iter().map(|job| best_kind_advantage(&live[*job], &free, *job)).collect();
+        preferences.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+        let before = free;
+        unassigned.clear();
+        for (_, job, kind) in preferences {
+            // When a kind is used up, the preferences of the remaining jobs are computed again.
+            let is_unchanged = (0..GPU_KINDS).all(|kind| (free[kind] > 0) == (before[kind] > 0));
+            if is_unchanged {
+                free[kind] -= 1;
+                kinds[job] = kind;
             } else {
-                waiting.push(job);
+                unassigned.push(job);
             }
         }
     }
-    places
+    kinds
 }
 
-/// How much a job would lose by the second best kind that is left, and which is its best.
-fn best_kind_advantage(job: &ArrivedJob, left: &[usize; GPU_KINDS], number: usize) -> (f64, usize, usize) {
-    let mut kinds: Vec<(f64, usize)> =
-        (0..GPU_KINDS).filter(|kind| left[*kind] > 0).map(|kind| (job.job_type.normalised_speed(kind), kind)).collect();
+/// What a job loses by its second-best free kind, its number, and its best kind.
+fn best_kind_advantage(job: &ArrivedJob, free: &[usize; GPU_KINDS], number: usize) -> (f64, usize, usize) {
+    let mut kinds: Vec<(f64, usize)> = (0..GPU_KINDS)
+        .filter(|kind| free[*kind] > 0)
+        .map(|kind| (job.job_type.normalised_speed(kind), kind))
+        .collect();
     kinds.sort_by(|one, other| other.0.total_cmp(&one.0));
     let second = kinds.get(1).map_or(0.0, |(speed, _)| *speed);
     kinds.first().map_or((0.0, number, 0), |(speed, kind)| (speed - second, number, *kind))
 }
 
 impl JobType {
-    /// Its speed on a kind, in times its mean speed.
+    /// The speed on a kind, relative to the mean speed.
     fn normalised_speed(&self, kind: usize) -> f64 {
         let mean = self.speeds.iter().sum::<f64>() / GPU_KINDS as f64;
         self.speeds[kind] / mean.max(f64::MIN_POSITIVE)
     }
 }
 
-/// One round: those who run work, and everyone is owed the mean of what they received.
-fn run_round(live: &mut [ArrivedJob], places: &[usize], chooser: SharePolicy) {
-    let mut received = 0.0;
-    for (job, kind) in live.iter_mut().zip(places) {
-        let got = match chooser {
+/// Runs one round: running jobs work, and every live job accrues the mean of what they received.
+fn run_round(live: &mut [ArrivedJob], kinds: &[usize], policy: SharePolicy) {
+    let mut total_received = 0.0;
+    for (job, kind) in live.iter_mut().zip(kinds) {
+        let received = match policy {
             SharePolicy::HeterogeneityBlind => 1.0,
             SharePolicy::HeterogeneityAware => job.job_type.normalised_speed(*kind),
         };
-        job.deficit -= got;
-        received += got;
+        job.deficit -= received;
+        total_received += received;
         let (speed, left_s) = (job.job_type.speeds[*kind], job.remaining_s);
         job.remaining_s -= speed * ROUND_S;
         if job.remaining_s <= 0.0 {
-            // From here on it is the time between its end and that of the round, below zero.
+            // From here on the time from the end of the round to the end of the job, below zero.
             job.remaining_s = left_s / speed.max(f64::MIN_POSITIVE) - ROUND_S;
         }
     }
-    let mean = received / live.len().max(1) as f64;
+    let mean = total_received / live.len().max(1) as f64;
     live.iter_mut().for_each(|job| job.deficit += mean);
 }
 
@@ -179,30 +191,41 @@ fn run_round(live: &mut [ArrivedJob], places: &[usize], chooser: SharePolicy) {
 mod tests {
     use super::*;
 
-    fn same(speed: f64) -> JobType {
+    fn is_unchanged(speed: f64) -> JobType {
         JobType { speeds: [speed; GPU_KINDS] }
     }
 
     #[test]
     fn blind_and_aware_shares_agree_on_identical_gpus() {
-        let run = |chooser| mean_completion_hours(&[same(1.0)], [36; GPU_KINDS], 3.0, 1, chooser);
+        let run = |policy| mean_completion_hours(&[is_unchanged(1.0)], [36; GPU_KINDS], 3.0, 1, policy);
         let (blind, aware) = (run(SharePolicy::HeterogeneityBlind), run(SharePolicy::HeterogeneityAware));
         assert!((blind / aware - 1.0).abs() < 0.01, "{blind} {aware}");
     }
 
     #[test]
     fn each_gpu_kind_goes_to_the_job_that_gains_most() {
-        let job =
-            |speeds, number| ArrivedJob { arrives_s: 0.0, job_type: JobType { speeds }, remaining_s: 1.0, deficit: 0.0, number };
+        let job = |speeds, number| ArrivedJob {
+            arrives_s: 0.0,
+            job_type: JobType { speeds },
+            remaining_s: 1.0,
+            deficit: 0.0,
+            number,
+        };
         let mut live = vec![job([1.0, 0.9, 0.8], 0), job([1.0, 0.2, 0.1], 1), job([1.0, 0.5, 0.1], 2)];
         assert_eq!(assign_by_advantage(&mut live, [1, 1, 1]), [2, 0, 1]);
     }
 
     #[test]
     fn a_lone_job_finishes_after_its_work() {
-        let mut live = vec![ArrivedJob { arrives_s: 0.0, job_type: same(2.0), remaining_s: 100.0, deficit: 0.0, number: 0 }];
-        let places = assign_by_advantage(&mut live, [1, 1, 1]);
-        run_round(&mut live, &places, SharePolicy::HeterogeneityAware);
+        let mut live = vec![ArrivedJob {
+            arrives_s: 0.0,
+            job_type: is_unchanged(2.0),
+            remaining_s: 100.0,
+            deficit: 0.0,
+            number: 0,
+        }];
+        let kinds = assign_by_advantage(&mut live, [1, 1, 1]);
+        run_round(&mut live, &kinds, SharePolicy::HeterogeneityAware);
         assert_eq!(live[0].remaining_s, 50.0 - ROUND_S);
     }
 }

@@ -1,16 +1,16 @@
-//! Jobs as a log remembers them: when they came, what they asked for, and how long they worked.
+//! Job logs: recorded jobs with their submission times, requests and runtimes.
 //!
-//! Each format has a file of its own, which turns lines into [`LoggedJob`]s and nothing more. What cannot be replayed,
-//! because it never ran or has not ended, is left out and counted; what cannot be read is an error with its line.
+//! Each format has its own file, which turns lines into [`LoggedJob`]s. Jobs that cannot be replayed, because they never
+//! ran or have not ended, are left out and counted. A line that cannot be parsed is an error with its number.
 
 mod chronus;
 mod journal;
-mod timestamps;
 mod muri;
-mod philly;
 mod muster_csv;
+mod philly;
 mod sacct;
 mod table;
+mod timestamps;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,8 +22,8 @@ use flate2::read::GzDecoder;
 use muster_core::JobSpec;
 
 pub use journal::{is_database_url, open_store};
-pub use timestamps::parse_timestamp_ms;
 use table::{LogRow, LogTable};
+pub use timestamps::parse_timestamp_ms;
 
 /// The first bytes of a SQLite file, which is what our own journal is kept in.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
@@ -152,8 +152,14 @@ pub enum LogFormat {
 
 impl LogFormat {
     /// All of them.
-    pub const ALL: [LogFormat; 6] =
-        [LogFormat::Plain, LogFormat::Philly, LogFormat::Chronus, LogFormat::Muri, LogFormat::Sacct, LogFormat::Journal];
+    pub const ALL: [LogFormat; 6] = [
+        LogFormat::Plain,
+        LogFormat::Philly,
+        LogFormat::Chronus,
+        LogFormat::Muri,
+        LogFormat::Sacct,
+        LogFormat::Journal,
+    ];
 
     /// As people write it.
     pub fn as_str(self) -> &'static str {
@@ -173,10 +179,11 @@ impl LogFormat {
 
     /// The format whose line of titles this is; the journal has none.
     fn from_header(line: &str) -> Option<LogFormat> {
-        let lines = [LogFormat::Sacct, LogFormat::Plain, LogFormat::Philly, LogFormat::Chronus, LogFormat::Muri];
+        let lines =
+            [LogFormat::Sacct, LogFormat::Plain, LogFormat::Philly, LogFormat::Chronus, LogFormat::Muri];
         lines.into_iter().find(|format| {
-            let titles: Vec<&str> = line.split(format.separator()).map(str::trim).collect();
-            format.identifying_columns().iter().all(|mark| titles.contains(mark))
+            let columns_error: Vec<&str> = line.split(format.separator()).map(str::trim).collect();
+            format.identifying_columns().iter().all(|column| columns_error.contains(column))
         })
     }
 
@@ -205,48 +212,19 @@ pub enum BadLinePolicy {
 /// Why a log could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The file could not be read.
     #[error("cannot read `{path}`: {source}")]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Nothing tells what it is.
-    #[error("`{path}` begins with `{begins}`, which is the first line of no format known here")]
-    UnknownFormat {
-        /// Which file.
-        path: PathBuf,
-        /// The first line, as far as it fits into one.
-        begins: String,
-    },
-    /// A column is not there, or one is there that nobody knows.
+    Unreadable { path: PathBuf, source: io::Error },
+    /// The beginning of the first line matches no format.
+    #[error("`{path}` begins with `{begins}`, which is the header of no known log format")]
+    UnknownFormat { path: PathBuf, begins: String },
+    /// A column is missing or unknown.
     #[error("`{path}`, line 1: {what}")]
-    Columns {
-        /// Which file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
-    /// A line makes no sense.
+    Columns { path: PathBuf, what: String },
+    /// A line, counted from one, cannot be parsed.
     #[error("`{path}`, line {line}: {what}")]
-    Line {
-        /// Which file.
-        path: PathBuf,
-        /// Counted from one.
-        line: usize,
-        /// What is wrong.
-        what: String,
-    },
-    /// The journal could not be read.
+    Line { path: PathBuf, line: usize, what: String },
     #[error("cannot read the journal in `{path}`: {what}")]
-    Journal {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        what: String,
-    },
+    Journal { path: PathBuf, what: String },
 }
 
 impl LogError {
@@ -255,8 +233,8 @@ impl LogError {
         match self {
             LogError::Unreadable { .. } => "check the path; it may be packed with gzip".to_string(),
             LogError::UnknownFormat { .. } => {
-                let words: Vec<&str> = LogFormat::ALL.iter().map(|format| format.as_str()).collect();
-                format!("a line of titles, or `--format` with one of {}", words.join(", "))
+                let names: Vec<&str> = LogFormat::ALL.iter().map(|format| format.as_str()).collect();
+                format!("a line of titles, or `--format` with one of {}", names.join(", "))
             }
             LogError::Columns { .. } => "the columns are listed in docs/replay.md".to_string(),
             LogError::Line { .. } => {
@@ -295,7 +273,8 @@ pub fn read(path: &Path, format: Option<LogFormat>, bad: BadLinePolicy) -> Resul
     }
     let text = String::from_utf8_lossy(&bytes);
     let first = text.lines().next().unwrap_or_default();
-    let unknown = || LogError::UnknownFormat { path: path.to_path_buf(), begins: first.chars().take(60).collect() };
+    let unknown =
+        || LogError::UnknownFormat { path: path.to_path_buf(), begins: first.chars().take(60).collect() };
     let format = format.or_else(|| LogFormat::from_header(first)).ok_or_else(unknown)?;
     read_lines(path, &text, format, bad).map(sorted_by_submission)
 }
@@ -315,10 +294,10 @@ fn read_unpacked(path: &Path) -> Result<Vec<u8>, LogError> {
 
 fn read_lines(path: &Path, text: &str, format: LogFormat, bad: BadLinePolicy) -> Result<JobLog, LogError> {
     let table = LogTable::parse(text, format.separator());
-    let titles = |what| LogError::Columns { path: path.to_path_buf(), what };
-    table.check_required_columns(format.identifying_columns()).map_err(titles)?;
+    let columns_error = |what| LogError::Columns { path: path.to_path_buf(), what };
+    table.check_required_columns(format.identifying_columns()).map_err(columns_error)?;
     if format == LogFormat::Plain {
-        table.check_known_columns(&[muster_csv::REQUIRED, muster_csv::OPTIONAL].concat()).map_err(titles)?;
+        table.check_known_columns(&[muster_csv::REQUIRED, muster_csv::OPTIONAL].concat()).map_err(columns_error)?;
     }
     let mut log = JobLog { format, jobs: Vec::new(), left_out: BTreeMap::new() };
     for (line, row) in table.rows() {
@@ -363,14 +342,14 @@ impl JobLog {
     /// Only the jobs that came at or after one moment and before another.
     pub fn retain_submitted_between(&mut self, since_ms: Option<i64>, until_ms: Option<i64>) {
         let all = self.jobs.len();
-        let inside = |job: &LoggedJob| {
+        let is_inside = |job: &LoggedJob| {
             since_ms.is_none_or(|since| job.submit_ms >= since)
                 && until_ms.is_none_or(|until| job.submit_ms < until)
         };
-        self.jobs.retain(inside);
-        let outside = (all - self.jobs.len()) as u64;
-        if outside > 0 {
-            *self.left_out.entry("came before or after".to_string()).or_default() += outside;
+        self.jobs.retain(is_inside);
+        let outside_count = (all - self.jobs.len()) as u64;
+        if outside_count > 0 {
+            *self.left_out.entry("came before or after".to_string()).or_default() += outside_count;
         }
     }
 }

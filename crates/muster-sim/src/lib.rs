@@ -2,19 +2,25 @@
 //!
 //! Nothing here touches the network or a clock: the same input gives the same figures everywhere.
 
+pub mod baseline_replay;
 pub mod campaign;
-pub mod replan_check;
+pub mod csv_table;
 pub mod decision_digest;
+pub mod fault_schedule;
 pub mod figures;
-pub mod run_history;
+pub mod gpu_sharing;
+pub mod heterogeneous_shares;
+pub mod in_memory_scheduler;
 pub mod job_log;
 pub mod minimise;
-pub mod heterogeneous_shares;
+pub mod numa;
+pub mod placement;
 pub mod plots;
 pub mod random;
-pub mod trace_replay;
-pub mod baseline_replay;
-pub mod sim_loop;
-pub mod fault_schedule;
-pub mod whatif;
+pub mod replan_check;
+pub mod run_history;
 pub mod sim_cluster;
+pub mod sim_loop;
+pub mod synthetic;
+pub mod trace_replay;
+pub mod whatif;

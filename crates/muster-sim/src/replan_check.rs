@@ -1,5 +1,5 @@
-//! Were the decisions of a journal the planner's own? Each plan that was adopted is drawn up again from the state and the
-//! moment it says it was drawn from, and what was placed must be what it proposes now.
+//! Checks that the decisions of a journal are the planner's own: recomputes every adopted plan from its recorded
+//! state and time, and compares the recorded placements with the proposed ones.
 
 use std::collections::BTreeMap;
 
@@ -8,46 +8,45 @@ use muster_core::planner::plan;
 use muster_core::{Event, State, Timestamp};
 use muster_store::Entry;
 
-/// A decision that is another one today.
+/// A recorded decision that differs from the recomputed plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanDifference {
-    /// The entry at which a plan was adopted.
+    /// The journal entry of the adoption.
     pub seq: u64,
-    /// What is different.
     pub difference: String,
 }
 
-/// An adopted plan, as the journal tells it.
+/// An adopted plan, as recorded in the journal.
 struct AdoptedPlan<'a> {
     seq: u64,
     now: Timestamp,
-    /// How much was taken and left of it.
+    /// The number of accepted and rejected gangs.
     proposed: usize,
     placed: Vec<&'a Event>,
 }
 
-/// Draw up every plan of a journal again; how many there were. Memory holds one state, so a plan drawn from before the
-/// first entry cannot be looked at.
+/// Recomputes every plan of a journal and returns their number. Only one state is kept in memory, so a plan from
+/// before the first entry is not checked.
 pub fn check_journal(entries: &[Entry]) -> Result<usize, PlanDifference> {
-    let mut looked_at = 0;
+    let mut plan_count = 0;
     for outcome in Replanner::new(&State::empty(), entries) {
         outcome?;
-        looked_at += 1;
+        plan_count += 1;
     }
-    Ok(looked_at)
+    Ok(plan_count)
 }
 
-/// How many plans of a part of a journal, from a state on, can be drawn up again, and how many are others today.
+/// The number of plans of a part of a journal that can be recomputed, and how many of them differ.
 pub fn count_differences(start: &State, entries: &[Entry]) -> (u64, u64) {
     let outcomes = Replanner::new(start, entries);
-    outcomes.fold((0, 0), |(all, others), outcome| (all + 1, others + u64::from(outcome.is_err())))
+    outcomes.fold((0, 0), |(plans, different), outcome| (plans + 1, different + u64::from(outcome.is_err())))
 }
 
-/// Plans, drawn up again one after the other.
+/// Recomputes the plans one after the other.
 struct Replanner<'a> {
     state: State,
     entries: std::slice::Iter<'a, Entry>,
-    /// By the number of the last entry they were drawn from.
+    /// By the last entry of the state that each plan was computed from.
     plans_by_snapshot: BTreeMap<u64, Vec<AdoptedPlan<'a>>>,
     due_plans: Vec<AdoptedPlan<'a>>,
 }
@@ -56,8 +55,8 @@ impl<'a> Replanner<'a> {
     fn new(start: &State, entries: &'a [Entry]) -> Replanner<'a> {
         let mut adopted: BTreeMap<u64, Vec<AdoptedPlan>> = BTreeMap::new();
         for (index, entry) in entries.iter().enumerate() {
-            if let Event::PlanAdopted { snapshot, now, placed, claimed, rejected: left } = &entry.event {
-                let proposed = (placed + claimed + left) as usize;
+            if let Event::PlanAdopted { snapshot, now, placed, claimed, rejected } = &entry.event {
+                let proposed = (placed + claimed + rejected) as usize;
                 let placed = placements_before(&entries[..index], *placed as usize);
                 adopted.entry(*snapshot).or_default().push(AdoptedPlan {
                     seq: entry.seq,
@@ -68,7 +67,12 @@ impl<'a> Replanner<'a> {
             }
         }
         let due = adopted.remove(&start.seq).unwrap_or_default();
-        Replanner { state: start.clone(), entries: entries.iter(), plans_by_snapshot: adopted, due_plans: due }
+        Replanner {
+            state: start.clone(),
+            entries: entries.iter(),
+            plans_by_snapshot: adopted,
+            due_plans: due,
+        }
     }
 }
 
@@ -80,44 +84,41 @@ impl Iterator for Replanner<'_> {
             self.state.apply(&self.entries.next()?.event);
             self.due_plans = self.plans_by_snapshot.remove(&self.state.seq).unwrap_or_default();
         }
-        let one = self.due_plans.pop()?;
-        Some(compare_plan(&one, &plan(&self.state, one.now).plan))
+        let adopted = self.due_plans.pop()?;
+        Some(compare_plan(&adopted, &plan(&self.state, adopted.now).plan))
     }
 }
 
-/// The last so many placements before an adoption: they stand in the same batch.
+/// The last `count` placements before an adoption, which are in the same batch.
 fn placements_before(entries: &[Entry], count: usize) -> Vec<&Event> {
     let placed = entries.iter().rev().map(|entry| &entry.event);
-    placed.filter(|event| matches!(event, Event::JobPlaced { .. })).take(count_differences).collect()
+    placed.filter(|event| matches!(event, Event::JobPlaced { .. })).take(count).collect()
 }
 
-fn compare_plan(adopted: &AdoptedPlan, today: &Plan) -> Result<(), PlanDifference> {
+fn compare_plan(adopted: &AdoptedPlan, replanned: &Plan) -> Result<(), PlanDifference> {
     let different = |what: String| Err(PlanDifference { seq: adopted.seq, difference: what });
-    let proposed = today.starts.len() + today.evictions.len();
+    let proposed = replanned.starts.len() + replanned.evictions.len();
     if proposed != adopted.proposed {
-        return different(format!("{} gangs were proposed, today it is {proposed}", adopted.proposed));
+        return different(format!(
+            "the adopted plan proposed {} gangs; replanning proposes {proposed}",
+            adopted.proposed
+        ));
     }
     for event in &adopted.placed {
-        let Event::JobPlaced {
-            job,
-            tasks,
-            effective_priority: effective,
-            expected_ms,
-            revocable: lent,
-            score,
-            ..
-        } = event
+        let Event::JobPlaced { job, tasks, effective_priority, expected_ms, revocable, score, .. } = event
         else {
             continue;
         };
-        let Some(start) = today.starts.iter().find(|start| start.job == *job) else {
-            return different(format!("{job} was started, today it is not"));
+        let Some(start) = replanned.starts.iter().find(|start| start.job == *job) else {
+            return different(format!("{job} was started; replanning does not start it"));
         };
-        let then = (tasks, effective, expected_ms, lent, score);
-        let now =
+        let recorded = (tasks, effective_priority, expected_ms, revocable, score);
+        let proposed_now =
             (&start.tasks, &start.effective_priority, &start.expected_ms, &start.revocable, &start.score);
-        if then != now {
-            return different(format!("{job} was started as {then:?}, today it is {now:?}"));
+        if recorded != proposed_now {
+            return different(format!(
+                "{job} was started as {recorded:?}; replanning gives {proposed_now:?}"
+            ));
         }
     }
     Ok(())

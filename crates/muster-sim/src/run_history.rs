@@ -1,78 +1,70 @@
-//! What became of the jobs of a log under one policy: every stretch of time in which a job held its GPUs, and how each
-//! stretch ended. All figures and plots are made of this.
+//! The run history of a log under one policy: every interval in which a job held its GPUs, and how the interval
+//! ended. All figures and plots are computed from it.
 
 use crate::decision_digest::DecisionDigest;
 
-/// What became of the jobs.
+/// The run intervals of all jobs under one policy.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RunHistory {
-    /// GPUs of the cluster.
+    /// The number of GPUs of the cluster.
     pub gpus: u32,
-    /// Every stretch, in the order in which they ended.
+    /// Every interval, in the order of their ends.
     pub intervals: Vec<RunInterval>,
-    /// Jobs, by their place in the log, that the cluster refused or that never started, and why.
+    /// The log indexes of jobs that were refused or never started, and why.
     pub refused: Vec<(usize, String)>,
-    /// GPUs that stood free.
     pub idle: IdleGpuTime,
-    /// How often it was asked who should run.
+    /// The number of planning rounds or selections.
     pub rounds: u64,
-    /// The decisions of the product; empty for other policies.
+    /// The decisions of the planner; empty for other policies.
     pub digest: DecisionDigest,
 }
 
-/// A stretch of time in which a job held its GPUs.
+/// An interval in which a job held its GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunInterval {
-    /// Its place in the log.
     pub log_index: usize,
-    /// From when.
     pub from_ms: i64,
-    /// Until when.
     pub to_ms: i64,
-    /// How much of GPUs it held, in thousandths.
+    /// Thousandths of GPUs that were held.
     pub gpu_milli: u64,
-    /// The power limits of these GPUs together; 0 where they are not known.
+    /// The sum of the power limits of these GPUs; 0 if unknown.
     pub milliwatts: u64,
-    /// How much of that time brought its work forward.
+    /// The part of the time whose work was not lost.
     pub useful_ms: i64,
-    /// How it ended.
     pub end: IntervalEnd,
 }
 
 impl RunInterval {
-    /// How long it was.
     pub fn duration_ms(&self) -> i64 {
         self.to_ms - self.from_ms
     }
 
-    /// Thousandths of GPUs × milliseconds.
+    /// The held GPU time, in thousandths of GPUs × milliseconds.
     pub fn gpu_milli_ms(&self) -> u128 {
         u128::from(self.gpu_milli) * u128::from(self.duration_ms().unsigned_abs())
     }
 }
 
-/// How a stretch ended.
+/// How an interval ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IntervalEnd {
-    /// The work is done.
     Done,
-    /// The time limit came first.
+    /// The time limit ended the job.
     TimeLimit,
-    /// Another job took the place; this one comes back.
+    /// The job was preempted and waits again.
     Preempted,
 }
 
-/// GPU-time that stood free while jobs waited.
+/// GPU time that was idle while jobs waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IdleGpuTime {
-    /// GPUs × milliseconds that were free while someone waited.
     pub while_waiting_gpu_ms: u128,
-    /// Of these, on nodes with fewer free GPUs than the smallest task of anyone who waited needed. Nothing where the
-    /// policy does not say where jobs sit.
+    /// The part on nodes with fewer free GPUs than the smallest task of any waiting job needs. `None` if the policy
+    /// does not place jobs on nodes.
     pub fragmented_gpu_ms: Option<u128>,
 }
 
-/// Adds up what stands free, from one moment to the next.
+/// Accumulates idle GPU time between two records.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IdleGpuAccumulator {
     since_ms: i64,
@@ -80,12 +72,13 @@ pub(crate) struct IdleGpuAccumulator {
     fragmented_gpus: u64,
     while_waiting_gpu_ms: u128,
     fragmented_gpu_ms: u128,
-    /// Once it was not known where jobs sit, the sum is not known either.
+    /// A record had no placement, so the fragmentation of the whole history is unknown.
     is_placement_unknown: bool,
 }
 
 impl IdleGpuAccumulator {
-    /// From a moment on so many GPUs are free while someone waits, and so many of them of no use; zero when nobody does.
+    /// From `now_ms` on, `free` GPUs are idle while jobs wait, `fragments` of them fragmented; both are 0 if no job
+    /// waits.
     pub fn record(&mut self, now_ms: i64, free: u64, fragments: Option<u64>) {
         let ms = u128::from((now_ms - self.since_ms).max(0).unsigned_abs());
         self.while_waiting_gpu_ms += u128::from(self.free_gpus) * ms;
@@ -94,7 +87,6 @@ impl IdleGpuAccumulator {
         (self.since_ms, self.free_gpus, self.fragmented_gpus) = (now_ms, free, fragments.unwrap_or(0));
     }
 
-    /// The sums until now.
     pub fn total(&self) -> IdleGpuTime {
         IdleGpuTime {
             while_waiting_gpu_ms: self.while_waiting_gpu_ms,

@@ -1,10 +1,12 @@
-//! A whole cluster on one thread: servers, database, agents, machines, network, users and operators, all from one seed.
+//! The fault simulator: a whole cluster on one thread (servers, database, agents, machines, network, users and
+//! operators), from one seed.
 //!
-//! The code of servers and agents is the product's own. What is played here is what surrounds them: time, chance, disks
-//! and processes, and messages that are late, lost or doubled. One thing happens at a time, and after each the laws are
-//! looked at. When a story is told, everything is healed, and the cluster must come to rest.
+//! Servers and agents run production code. Clocks, randomness, disks, processes and the network are simulated;
+//! messages can be delayed, lost or duplicated. The laws are checked after every event. At the end of a schedule
+//! all faults are removed and the cluster must come to rest.
 
 mod actions;
+mod clients;
 mod clock;
 mod healing;
 mod laws;
@@ -14,81 +16,78 @@ mod paused;
 mod server;
 #[cfg(test)]
 mod tests;
-mod clients;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use muster_agent::reconciler::{Reconciler, ClockReading};
+use muster_agent::clock::ClockReading;
+use muster_agent::reconciler::Reconciler;
 use muster_core::objects::settings::Settings;
 use muster_core::{Answer, NodeId, Timestamp};
 use muster_protocol::agent::{Orders, Registration, Report};
 use muster_server::cluster::CommandError;
 use muster_store::Entry;
-use muster_store::memory::{MemoryConnection, SimulatedFault, MemoryDatabase};
+use muster_store::memory::{MemoryConnection, MemoryDatabase, SimulatedFault};
 
-use crate::random::Random;
 use crate::fault_schedule::FaultSchedule;
+use crate::random::Random;
+use clients::Clients;
 use clock::{MachineClock, SimTime};
 use laws::{BrokenLaw, Laws};
-use machine::{MachineEvent, SimMachine, AgentMachine};
+use machine::{AgentMachine, MachineEvent, SimMachine};
 use network::NetworkConditions;
 use paused::Pausable;
-use server::{ServerProcess, EngineStep};
-use clients::Clients;
+use server::{EngineStep, ServerProcess};
 
-/// How often nodes say that they are there.
 const HEARTBEAT_INTERVAL_MS: i64 = 2_000;
-/// How long the cluster may take to come to rest once all is healed.
+/// The longest time from the end of all faults until the cluster is at rest.
 const REST_TIMEOUT_MS: i64 = 3_600_000;
 
-/// What came of a story that went well.
+/// The counts of a run that broke no law.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunSummary {
-    /// Things that happened, with those after the healing.
+    /// Simulated events, including those after the end of all faults.
     pub steps: u64,
-    /// Entries of the journal.
+    /// Journal entries.
     pub entries: u64,
-    /// Jobs that were accepted.
+    /// Accepted jobs.
     pub jobs: u64,
-    /// Simulated time.
     pub simulated_ms: i64,
-    /// How often someone began to lead.
+    /// Leader terms.
     pub leaderships: u64,
-    /// How many events of each kind there were.
+    /// The number of journal events of each kind.
     pub events: BTreeMap<&'static str, u64>,
 }
 
-/// A story that ended badly.
+/// A run that broke a law.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFailure {
-    /// Which law.
     pub law: String,
-    /// At which step.
     pub step: u64,
 }
 
-/// Tell a story to its end.
-pub fn run_schedule(story: &FaultSchedule) -> Result<RunSummary, RunFailure> {
-    let mut world = SimCluster::new(story);
-    world.run_catching_panics()
+/// Runs a schedule until the cluster is at rest.
+pub fn run_schedule(schedule: &FaultSchedule) -> Result<RunSummary, RunFailure> {
+    let mut cluster = SimCluster::new(schedule);
+    cluster.run_catching_panics()
 }
 
-/// Tell a story and write down what happens.
-pub fn run_schedule_traced(story: &FaultSchedule) -> (Result<RunSummary, RunFailure>, Vec<String>) {
-    let mut world = SimCluster::new(story);
-    world.trace = Some(Vec::new());
-    (world.run_catching_panics(), world.trace.unwrap_or_default())
+/// Runs a schedule and returns a line for each simulated event.
+pub fn run_schedule_traced(schedule: &FaultSchedule) -> (Result<RunSummary, RunFailure>, Vec<String>) {
+    let mut cluster = SimCluster::new(schedule);
+    cluster.trace = Some(Vec::new());
+    (cluster.run_catching_panics(), cluster.trace.unwrap_or_default())
 }
 
-/// Tell a story and give away its journal.
-pub fn journal_of_schedule(story: &FaultSchedule) -> Result<Vec<Entry>, RunFailure> {
-    let mut world = SimCluster::new(story);
-    let outcome = world.run_until_rest().and_then(|()| world.database.entries().map_err(|fault| fault.to_string()));
-    outcome.map_err(|law| RunFailure { law, step: world.steps })
+/// Runs a schedule and returns its journal.
+pub fn journal_of_schedule(schedule: &FaultSchedule) -> Result<Vec<Entry>, RunFailure> {
+    let mut cluster = SimCluster::new(schedule);
+    let outcome =
+        cluster.run_until_rest().and_then(|()| cluster.database.entries().map_err(|fault| fault.to_string()));
+    outcome.map_err(|law| RunFailure { law, step: cluster.steps })
 }
 
-/// Something that will happen.
+/// A scheduled event of the simulation.
 #[derive(Debug)]
 enum SimEvent {
     Engine(usize),
@@ -117,14 +116,14 @@ enum ServerMessage {
     Request(u64),
 }
 
-/// Where a server process runs, or will again.
+/// The machine of a server process, which may be down.
 struct ServerHost {
     name: String,
     clock: MachineClock,
     connection: MemoryConnection,
     process: Option<ServerProcess>,
     paused_until_ms: i64,
-    /// When each of its threads wakes next; other wakings are out of date.
+    /// When each thread wakes next; other wake events are stale.
     thread_wakes_at_ms: BTreeMap<&'static str, i64>,
 }
 
@@ -137,14 +136,13 @@ struct SimNode {
     agent: Option<Reconciler<AgentMachine>>,
     agent_starts: u64,
     agent_wakes_at_ms: i64,
-    /// The agent does nothing until then.
     agent_paused_until_ms: i64,
-    /// Nothing on it does.
+    /// Agent, shims and tasks do nothing until then.
     frozen_until_ms: i64,
 }
 
 impl SimNode {
-    /// It is on, and its agent has not begun.
+    /// A node that is powered on, without an agent.
     fn new(registration: Registration, seed: u64, clock: MachineClock) -> SimNode {
         SimNode {
             registration,
@@ -166,41 +164,42 @@ struct SimCluster<'a> {
     random: Random,
     event_queue: BTreeMap<(i64, u64), SimEvent>,
     events_queued: u64,
-    /// What would have happened to those who stand still.
+    /// The events of paused components.
     deferred_events: BTreeMap<Pausable, Vec<SimEvent>>,
     database: MemoryDatabase,
     servers: Vec<ServerHost>,
     nodes: Vec<SimNode>,
     node_names: Vec<String>,
     network: NetworkConditions,
-    /// Until when a server and a node cannot reach each other.
+    /// Until when each pair of server and node is partitioned.
     partitions: BTreeMap<(usize, usize), i64>,
     clients: Clients,
     settings: Settings,
     laws: Laws,
     steps: u64,
     is_healed: bool,
-    /// What happened, in words, if someone wants to read it.
+    /// A line for each event, if requested.
     trace: Option<Vec<String>>,
 }
 
 impl<'a> SimCluster<'a> {
-    fn new(story: &'a FaultSchedule) -> SimCluster<'a> {
-        let sun = SimTime::default();
-        let mut random = Random(story.seed ^ 0x5eed);
+    fn new(schedule: &'a FaultSchedule) -> SimCluster<'a> {
+        let time = SimTime::default();
+        let mut random = Random(schedule.seed ^ 0x5eed);
         let database = MemoryDatabase::default();
-        let servers = (0..story.server_count).map(|index| ServerHost {
+        let servers = (0..schedule.server_count).map(|index| ServerHost {
             name: format!("server-{index}"),
-            clock: MachineClock::new(&sun),
+            clock: MachineClock::new(&time),
             connection: database.connect(),
             process: None,
             paused_until_ms: 0,
             thread_wakes_at_ms: BTreeMap::new(),
         });
         let servers = servers.collect();
-        let names: Vec<String> = (0..story.node_gpus.len()).map(|index| format!("n{index}")).collect();
-        let nodes = names.iter().zip(&story.node_gpus).map(|(name, gpus)| {
-            SimNode::new(machine::registration(name, *gpus), random.next_u64(), MachineClock::new(&sun))
+        let node_names: Vec<String> =
+            (0..schedule.node_gpus.len()).map(|index| format!("n{index}")).collect();
+        let nodes = node_names.iter().zip(&schedule.node_gpus).map(|(name, gpus)| {
+            SimNode::new(machine::registration(name, *gpus), random.next_u64(), MachineClock::new(&time))
         });
         let nodes = nodes.collect();
         let settings = Settings {
@@ -211,10 +210,10 @@ impl<'a> SimCluster<'a> {
             cooling_ms: 10_000,
             ..Settings::default()
         };
-        let weather = NetworkConditions { until_ms: 0, loss_per_mille: 0, delay_ms_max: 20 };
-        let mut world = SimCluster {
-            schedule: story,
-            time: sun,
+        let network = NetworkConditions { until_ms: 0, loss_per_mille: 0, delay_ms_max: 20 };
+        let mut cluster = SimCluster {
+            schedule,
+            time,
             random,
             event_queue: BTreeMap::new(),
             events_queued: 0,
@@ -222,32 +221,32 @@ impl<'a> SimCluster<'a> {
             database,
             servers,
             nodes,
-            node_names: names,
-            network: weather,
+            node_names,
+            network,
             partitions: BTreeMap::new(),
-            clients: Clients::new(story),
+            clients: Clients::new(schedule),
             settings,
-            laws: Laws::new(!story.actions.iter().any(|(_, act)| act.disturbs_clocks())),
+            laws: Laws::new(!schedule.actions.iter().any(|(_, action)| action.disturbs_clocks())),
             steps: 0,
             is_healed: false,
             trace: None,
         };
-        (0..world.servers.len()).for_each(|server| world.start_server(server));
-        (0..world.nodes.len()).for_each(|node| world.start_agent(node));
-        for index in 0..story.actions.len() {
-            world.schedule_at(story.actions[index].0, SimEvent::ApplyAction(index));
+        (0..cluster.servers.len()).for_each(|server| cluster.start_server(server));
+        (0..cluster.nodes.len()).for_each(|node| cluster.start_agent(node));
+        for index in 0..schedule.actions.len() {
+            cluster.schedule_at(schedule.actions[index].0, SimEvent::ApplyAction(index));
         }
-        world
+        cluster
     }
 
     fn summary(&self) -> RunSummary {
         let jobs = self.laws.expected_state().next_job - 1;
-        let (leaders, events) = self.laws.leaderships_and_events();
+        let (leaderships, events) = self.laws.leaderships_and_events();
         let entries = self.laws.published_count();
-        RunSummary { steps: self.steps, entries, jobs, simulated_ms: self.time.ms(), leaderships: leaders, events }
+        RunSummary { steps: self.steps, entries, jobs, simulated_ms: self.time.ms(), leaderships, events }
     }
 
-    /// A panic is a failure like any other.
+    /// Reports a panic as a broken law.
     fn run_catching_panics(&mut self) -> Result<RunSummary, RunFailure> {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.run_until_rest()));
         let outcome = outcome.unwrap_or_else(|panic| {
@@ -266,40 +265,43 @@ impl<'a> SimCluster<'a> {
         let until = self.time.ms() + REST_TIMEOUT_MS;
         while self.time.ms() < until {
             self.step()?;
-            if self.laws.check_rest().is_ok() && self.clients.all_answered() && self.uncleaned_node().is_none() {
+            if self.laws.check_rest().is_ok()
+                && self.clients.all_answered()
+                && self.uncleaned_node().is_none()
+            {
                 return self.check_final_state();
             }
         }
         self.laws.check_rest()?;
         if let Some(node) = self.uncleaned_node() {
-            return Err(format!("{node} was never tidied up"));
+            return Err(format!("{node} still has attempts that were not cleaned up"));
         }
-        Err("somebody was never answered".to_string())
+        Err("a client request was never answered".to_string())
     }
 
-    /// A node on which something of an attempt is left.
+    /// A node with an attempt that is not cleaned up.
     fn uncleaned_node(&self) -> Option<&str> {
-        let node = self.nodes.iter().position(|place| !place.host.is_clean())?;
+        let node = self.nodes.iter().position(|node| !node.host.is_clean())?;
         self.node_names.get(node).map(String::as_str)
     }
 
-    /// At rest: what the leader believes is what the journal says.
+    /// At rest, the state of the leader equals the state of the journal.
     fn check_final_state(&mut self) -> Result<(), BrokenLaw> {
         let leader = self
             .servers
             .iter()
-            .filter_map(|place| place.process.as_ref()?.state())
+            .filter_map(|host| host.process.as_ref()?.state())
             .max_by_key(|state| state.seq);
         leader.map_or(Ok(()), |state| self.laws.check_leader_state(state))
     }
 
     fn step(&mut self) -> Result<(), BrokenLaw> {
-        let Some(((at, _), coming)) = self.event_queue.pop_first() else {
-            return Err("nothing will ever happen again".to_string());
+        let Some(((at, _), event)) = self.event_queue.pop_first() else {
+            return Err("the event queue is empty before the cluster is at rest".to_string());
         };
         self.time.set(at);
         self.database.set_clock_ms(clock::SIM_START_UNIX_MS + at);
-        self.handle_event(coming)?;
+        self.handle_event(event)?;
         self.collect_machine_events()
     }
 
@@ -309,58 +311,60 @@ impl<'a> SimCluster<'a> {
         self.time.ms()
     }
 
-    fn schedule_at(&mut self, ms: i64, coming: SimEvent) {
+    fn schedule_at(&mut self, ms: i64, event: SimEvent) {
         self.events_queued += 1;
-        self.event_queue.insert((ms.max(self.now()), self.events_queued), coming);
+        self.event_queue.insert((ms.max(self.now()), self.events_queued), event);
     }
 
-    fn schedule_after(&mut self, from_ms: i64, to_ms: i64, coming: SimEvent) {
+    fn schedule_after(&mut self, from_ms: i64, to_ms: i64, event: SimEvent) {
         let ms = self.now() + self.random.between(from_ms, to_ms);
-        self.schedule_at(ms, coming);
+        self.schedule_at(ms, event);
     }
 
-    fn handle_event(&mut self, coming: SimEvent) -> Result<(), BrokenLaw> {
-        let Some(coming) = self.defer_if_paused(coming) else { return Ok(()) };
-        if !self.is_current(&coming) {
+    fn handle_event(&mut self, event: SimEvent) -> Result<(), BrokenLaw> {
+        let Some(event) = self.defer_if_paused(event) else { return Ok(()) };
+        if !self.is_current(&event) {
             return Ok(());
         }
         self.steps += 1;
-        self.trace_line(|| format!("{coming:?}"));
-        match coming {
+        self.trace_line(|| format!("{event:?}"));
+        match event {
             SimEvent::Engine(server) => return self.run_engine(server),
             SimEvent::Planner(server) => self.run_planner(server),
             SimEvent::Dispatch(server) => self.run_dispatch(server),
             SimEvent::HeartbeatCheck(server) => self.check_heartbeats(server),
             SimEvent::WriteSavepoint(server) => self.write_savepoint(server),
             SimEvent::Agent(node) => self.run_agent(node, None),
-            SimEvent::Machine(node, _, due) => self.nodes[node].host.handle_event(due),
+            SimEvent::Machine(node, _, machine_event) => self.nodes[node].host.handle_event(machine_event),
             SimEvent::ToServer(server, message) => self.deliver_to_server(server, message),
             SimEvent::ToNode(node, orders) => self.run_agent(node, Some(*orders)),
-            SimEvent::ToUser(letter, answer) => return self.deliver_answer(letter, answer),
-            SimEvent::RetryRequest(letter) => self.retry_request(letter),
+            SimEvent::ToUser(request, answer) => return self.deliver_answer(request, answer),
+            SimEvent::RetryRequest(request) => self.retry_request(request),
             SimEvent::ApplyAction(index) => self.apply_action(index),
             SimEvent::RestartServer(server) => self.start_server(server),
             SimEvent::RestartAgent(node) => self.start_agent(node),
             SimEvent::BootNode(node) => self.start_node(node),
-            SimEvent::ReconnectDatabase(server) => self.servers[server].connection.inject_fault(SimulatedFault::None),
-            SimEvent::Resume(who) => self.resume(who),
+            SimEvent::ReconnectDatabase(server) => {
+                self.servers[server].connection.inject_fault(SimulatedFault::None)
+            }
+            SimEvent::Resume(component) => self.resume(component),
             SimEvent::CleanUp => self.clean_up(),
         }
         Ok(())
     }
 
-    /// Whether it concerns someone who still lives, and is not out of date.
-    fn is_current(&self, coming: &SimEvent) -> bool {
+    /// True if the component of the event is alive and the event is not stale.
+    fn is_current(&self, event: &SimEvent) -> bool {
         let awake = |server: usize, thread: &str| {
-            let place = &self.servers[server];
-            place.process.is_some() && place.thread_wakes_at_ms.get(thread).is_some_and(|at| *at <= self.now())
+            let host = &self.servers[server];
+            host.process.is_some() && host.thread_wakes_at_ms.get(thread).is_some_and(|at| *at <= self.now())
         };
-        match coming {
+        match event {
             SimEvent::Engine(server) => awake(*server, "engine"),
             SimEvent::Planner(server) => awake(*server, "planner"),
             SimEvent::Dispatch(server) => awake(*server, "dispatch"),
-            SimEvent::HeartbeatCheck(server) => awake(*server, "silence"),
-            SimEvent::WriteSavepoint(server) => awake(*server, "save"),
+            SimEvent::HeartbeatCheck(server) => awake(*server, "heartbeats"),
+            SimEvent::WriteSavepoint(server) => awake(*server, "savepoint"),
             SimEvent::Agent(node) => {
                 self.nodes[*node].agent.is_some() && self.nodes[*node].agent_wakes_at_ms <= self.now()
             }
@@ -371,57 +375,59 @@ impl<'a> SimCluster<'a> {
         }
     }
 
-    /// Wake a thread of a server between two moments from now, unless it wakes sooner anyway.
+    /// Wakes a thread of a server after a random delay, unless the thread wakes sooner anyway.
     fn wake_thread(&mut self, server: usize, thread: &'static str, from_ms: i64, to_ms: i64) {
-        let sleeps_ms = self.random.between(from_ms, to_ms);
-        let at = self.now() + self.servers[server].clock.true_duration_ms(sleeps_ms);
+        let sleep_ms = self.random.between(from_ms, to_ms);
+        let at = self.now() + self.servers[server].clock.true_duration_ms(sleep_ms);
         let wakes = &mut self.servers[server].thread_wakes_at_ms;
         if wakes.get(thread).is_some_and(|known| *known > self.time.ms() && *known <= at) {
             return;
         }
         wakes.insert(thread, at);
-        let coming = match thread {
+        let event = match thread {
             "engine" => SimEvent::Engine(server),
             "planner" => SimEvent::Planner(server),
             "dispatch" => SimEvent::Dispatch(server),
-            "silence" => SimEvent::HeartbeatCheck(server),
+            "heartbeats" => SimEvent::HeartbeatCheck(server),
             _ => SimEvent::WriteSavepoint(server),
         };
-        self.schedule_at(at, coming);
+        self.schedule_at(at, event);
     }
 
-    fn trace_line(&mut self, words: impl FnOnce() -> String) {
+    fn trace_line(&mut self, text: impl FnOnce() -> String) {
         let (step, ms) = (self.steps, self.time.ms());
-        if let Some(diary) = &mut self.trace {
-            diary.push(format!("{step:>6} {:>10.3} s  {}", ms as f64 / 1_000.0, words()));
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{step:>6} {:>10.3} s  {}", ms as f64 / 1_000.0, text()));
         }
     }
 
     // ---- servers
 
     fn start_server(&mut self, server: usize) {
-        let place = &mut self.servers[server];
-        if place.process.is_none() {
-            place.process = Some(ServerProcess::new(&place.name, &place.clock, place.connection.clone()));
-            place.thread_wakes_at_ms.clear();
-            place.paused_until_ms = 0;
-            place.clock.unfreeze();
+        let host = &mut self.servers[server];
+        if host.process.is_none() {
+            host.process = Some(ServerProcess::new(&host.name, &host.clock, host.connection.clone()));
+            host.thread_wakes_at_ms.clear();
+            host.paused_until_ms = 0;
+            host.clock.unfreeze();
             self.deferred_events.remove(&Pausable::Server(server));
             self.wake_thread(server, "engine", 1, 200);
             self.wake_thread(server, "planner", 50, 500);
-            self.wake_thread(server, "silence", 1_000, 1_000);
-            self.wake_thread(server, "save", 3_000, 30_000);
+            self.wake_thread(server, "heartbeats", 1_000, 1_000);
+            self.wake_thread(server, "savepoint", 3_000, 30_000);
         }
     }
 
     fn run_engine(&mut self, server: usize) -> Result<(), BrokenLaw> {
         let settings = self.settings.clone();
         let Some(process) = &mut self.servers[server].process else { return Ok(()) };
-        let turned = process.run_engine(&settings).map_err(|fault| format!("a server ends: {fault}"))?;
-        match turned {
+        let engine_step =
+            process.run_engine(&settings).map_err(|fault| format!("a server exits: {fault}"))?;
+        match engine_step {
             EngineStep::Nothing => {}
             EngineStep::BecameLeader(batch) => {
-                let durable = self.database.entries().map_err(|fault| format!("unreadable: {fault}"))?;
+                let durable =
+                    self.database.entries().map_err(|fault| format!("cannot read the journal: {fault}"))?;
                 self.laws.check_leader_journal(&durable, &self.node_names)?;
                 drop(batch);
                 self.check_leader_state(server)?;
@@ -452,8 +458,8 @@ impl<'a> SimCluster<'a> {
 
     fn send_answers(&mut self, server: usize) {
         let Some(process) = &mut self.servers[server].process else { return };
-        for (letter, answer) in process.take_answers() {
-            self.send_message(None, SimEvent::ToUser(letter, answer));
+        for (request, answer) in process.take_answers() {
+            self.send_message(None, SimEvent::ToUser(request, answer));
         }
     }
 
@@ -483,14 +489,14 @@ impl<'a> SimCluster<'a> {
             process.check_heartbeats();
         }
         self.wake_thread(server, "engine", 1, 30);
-        self.wake_thread(server, "silence", 1_000, 1_000);
+        self.wake_thread(server, "heartbeats", 1_000, 1_000);
     }
 
     fn write_savepoint(&mut self, server: usize) {
         if let Some(process) = &self.servers[server].process {
             process.write_savepoint();
         }
-        self.wake_thread(server, "save", 3_000, 30_000);
+        self.wake_thread(server, "savepoint", 3_000, 30_000);
     }
 
     fn deliver_to_server(&mut self, server: usize, message: ServerMessage) {
@@ -503,15 +509,15 @@ impl<'a> SimCluster<'a> {
                     _ => None,
                 };
                 process.receive_report(*report);
-                // Whoever says that it is there is told what it owes: orders may have been lost.
+                // Orders may have been lost, so a heartbeat or registration is answered with the orders of the node.
                 let orders = node.and_then(|node| Some((node.clone(), process.orders(&node)?)));
                 if let Some((node, orders)) = orders {
                     self.send_orders(server, &node, orders);
                 }
             }
-            ServerMessage::Request(letter) => {
-                if let Some((by, command)) = self.clients.request(letter) {
-                    process.receive_request(letter, by, command);
+            ServerMessage::Request(request) => {
+                if let Some((by, command)) = self.clients.request(request) {
+                    process.receive_request(request, by, command);
                 }
             }
         }
@@ -521,44 +527,44 @@ impl<'a> SimCluster<'a> {
     // ---- nodes
 
     fn start_node(&mut self, node: usize) {
-        let place = &mut self.nodes[node];
-        if !place.is_powered_on {
-            place.is_powered_on = true;
-            place.frozen_until_ms = 0;
-            place.clock.unfreeze();
+        let sim_node = &mut self.nodes[node];
+        if !sim_node.is_powered_on {
+            sim_node.is_powered_on = true;
+            sim_node.frozen_until_ms = 0;
+            sim_node.clock.unfreeze();
             self.deferred_events.remove(&Pausable::Machine(node));
         }
         self.start_agent(node);
     }
 
     fn start_agent(&mut self, node: usize) {
-        let place = &mut self.nodes[node];
-        if place.is_powered_on && place.agent.is_none() {
-            place.agent_starts += 1;
-            place.agent_paused_until_ms = 0;
+        let sim_node = &mut self.nodes[node];
+        if sim_node.is_powered_on && sim_node.agent.is_none() {
+            sim_node.agent_starts += 1;
+            sim_node.agent_paused_until_ms = 0;
             self.deferred_events.remove(&Pausable::Agent(node));
-            let machine = place.host.for_agent(place.agent_starts);
-            let incarnation = format!("{}-{}", place.registration.node, place.agent_starts);
-            let registration = Registration { incarnation, ..place.registration.clone() };
-            place.agent = Some(Reconciler::new(registration, HEARTBEAT_INTERVAL_MS, machine));
-            place.agent_wakes_at_ms = self.time.ms();
+            let machine = sim_node.host.for_agent(sim_node.agent_starts);
+            let incarnation = format!("{}-{}", sim_node.registration.node, sim_node.agent_starts);
+            let registration = Registration { incarnation, ..sim_node.registration.clone() };
+            sim_node.agent = Some(Reconciler::new(registration, HEARTBEAT_INTERVAL_MS, machine));
+            sim_node.agent_wakes_at_ms = self.time.ms();
             self.schedule_at(self.now(), SimEvent::Agent(node));
         }
     }
 
     fn run_agent(&mut self, node: usize, orders: Option<Orders>) {
-        let place = &mut self.nodes[node];
-        let Some(desk) = &mut place.agent else { return };
-        let wall_ms = place.clock.wall_ms();
-        let moment = ClockReading { wall_ms, monotonic_ms: place.clock.monotonic_ms() };
-        let mut said = Vec::new();
-        let wakes_ms = desk.reconcile(moment, orders, &mut |report| said.push(report));
-        // An agent oversleeps a little, and never sleeps longer than its driver lets it.
-        let sleeps_ms = (wakes_ms - wall_ms).clamp(1, 1_000) + self.random.between(0, 900);
-        let sleeps_ms = self.nodes[node].clock.true_duration_ms(sleeps_ms);
-        self.nodes[node].agent_wakes_at_ms = self.now() + sleeps_ms;
-        self.schedule_at(self.now() + sleeps_ms, SimEvent::Agent(node));
-        for report in said {
+        let sim_node = &mut self.nodes[node];
+        let Some(reconciler) = &mut sim_node.agent else { return };
+        let wall_ms = sim_node.clock.wall_ms();
+        let now = ClockReading { wall_ms, monotonic_ms: sim_node.clock.monotonic_ms() };
+        let mut reports = Vec::new();
+        let wakes_ms = reconciler.reconcile(now, orders, &mut |report| reports.push(report));
+        // An agent oversleeps a little, and its thread limits the sleep to one second.
+        let sleep_ms = (wakes_ms - wall_ms).clamp(1, 1_000) + self.random.between(0, 900);
+        let sleep_ms = self.nodes[node].clock.true_duration_ms(sleep_ms);
+        self.nodes[node].agent_wakes_at_ms = self.now() + sleep_ms;
+        self.schedule_at(self.now() + sleep_ms, SimEvent::Agent(node));
+        for report in reports {
             for server in 0..self.servers.len() {
                 let message = ServerMessage::Report(Box::new(report.clone()));
                 self.send_message(Some((server, node)), SimEvent::ToServer(server, message));
@@ -566,16 +572,16 @@ impl<'a> SimCluster<'a> {
         }
     }
 
-    /// What was begun on machines takes its course, and what happened there is judged.
+    /// Schedules the pending events of the machines and checks their observations against the laws.
     fn collect_machine_events(&mut self) -> Result<(), BrokenLaw> {
         for node in 0..self.nodes.len() {
             let host = self.nodes[node].host.clone();
-            for (delay_ms, due) in host.take_pending_events() {
-                self.schedule_at(self.now() + delay_ms, SimEvent::Machine(node, host.boot(), due));
+            for (delay_ms, machine_event) in host.take_pending_events() {
+                self.schedule_at(self.now() + delay_ms, SimEvent::Machine(node, host.boot(), machine_event));
             }
             let now = Timestamp(clock::SIM_START_UNIX_MS + self.now());
-            for seen in host.take_observations() {
-                self.laws.observe(node, seen, now)?;
+            for observation in host.take_observations() {
+                self.laws.observe(node, observation, now)?;
             }
         }
         Ok(())
@@ -583,23 +589,27 @@ impl<'a> SimCluster<'a> {
 
     // ---- users
 
-    fn send_request(&mut self, letter: u64) {
+    fn send_request(&mut self, request: u64) {
         let server = self.random.below(self.servers.len() as u64) as usize;
-        self.send_message(None, SimEvent::ToServer(server, ServerMessage::Request(letter)));
-        self.schedule_after(2_000, 6_000, SimEvent::RetryRequest(letter));
+        self.send_message(None, SimEvent::ToServer(server, ServerMessage::Request(request)));
+        self.schedule_after(2_000, 6_000, SimEvent::RetryRequest(request));
     }
 
-    fn retry_request(&mut self, letter: u64) {
-        if self.clients.take_retry(letter) {
-            self.send_request(letter);
+    fn retry_request(&mut self, request: u64) {
+        if self.clients.take_retry(request) {
+            self.send_request(request);
         }
     }
 
-    fn deliver_answer(&mut self, letter: u64, answer: Result<Answer, CommandError>) -> Result<(), BrokenLaw> {
+    fn deliver_answer(
+        &mut self,
+        request: u64,
+        answer: Result<Answer, CommandError>,
+    ) -> Result<(), BrokenLaw> {
         if let Ok(Answer::Job(job)) = &answer {
-            self.laws.check_answer(letter, *job)?;
+            self.laws.check_answer(request, *job)?;
         }
-        self.clients.receive_answer(letter, &answer);
+        self.clients.receive_answer(request, &answer);
         Ok(())
     }
 }

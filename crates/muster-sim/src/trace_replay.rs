@@ -1,12 +1,12 @@
-//! A rehearsal: the jobs of a log meet the product itself, in simulated time.
+//! Trace replay: schedules the jobs of a recorded log with the planner, in simulated time.
 //!
-//! They come to a [`Stage`] as the log says, and each works as long as it did. Who is displaced comes back with the work
-//! it had saved, or begins anew where it saves nothing.
+//! The jobs are submitted to a [`SimLoop`] at their recorded times and run for their recorded work. A preempted job
+//! resumes from its last checkpoint, or from the start if it has none.
 
 mod baseline;
 mod gpu_occupancy;
-mod replay_cluster;
 mod job_specs;
+mod replay_cluster;
 
 use std::collections::BTreeMap;
 
@@ -16,87 +16,81 @@ use muster_core::objects::settings::Objective;
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::{JobId, Settings, State, TenantId, Timestamp};
 
-use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
 use crate::job_log::LoggedJob;
-use crate::sim_loop::{AgentDelays, JobTransition, JobBehaviour, SimLoop, WorkAttempt};
+use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
+use crate::sim_loop::{AgentDelays, JobBehaviour, JobTransition, SimLoop, WorkAttempt};
 use gpu_occupancy::GpuOccupancy;
 
 pub use baseline::{BaselineUnsupported, replay_with_policy};
-pub use replay_cluster::{InvalidClusterSpec, ReplayCluster};
 #[cfg(test)]
-pub(crate) use job_specs::job_spec as job_spec;
+pub(crate) use job_specs::job_spec;
+pub use replay_cluster::{InvalidClusterSpec, ReplayCluster};
 
-/// With nothing running and nothing to come, who has not started after so many rounds never will.
+/// If nothing runs and no job will arrive, jobs that have not started after this many rounds never start.
 const ROUNDS_WITHOUT_TRANSITION_MAX: usize = 500;
-/// How many steps go by between two words about how far it is.
 const STEPS_PER_PROGRESS_REPORT: u64 = 256;
 
-/// What is assumed where the log does not tell.
+/// Assumptions about what the log does not record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplayAssumptions {
-    /// What the order of jobs is for.
     pub objective: Objective,
-    /// Whether jobs tell how long they run, as their time limit.
+    /// The time limit of each job is its recorded work.
     pub are_durations_known: bool,
-    /// How often jobs save their work of which the log does not say it. Without this they begin anew when displaced.
+    /// The checkpoint interval of jobs without a recorded one. Without it, preempted jobs start over.
     pub checkpoint_every_ms: Option<i64>,
 }
 
-/// How far it is.
+/// The progress of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayProgress {
-    /// The simulated time since the first job came.
+    /// Simulated time since the first submission.
     pub elapsed_ms: i64,
-    /// Jobs that are over.
     pub finished_jobs: usize,
 }
 
-/// Let the jobs of a log, in the order in which they came, meet the product.
+/// Replays the jobs of a log, sorted by submission, with the planner.
 pub fn replay_trace(
     jobs: &[LoggedJob],
-    site: &ReplayCluster,
+    cluster: &ReplayCluster,
     assumptions: &ReplayAssumptions,
-    watch: &mut dyn FnMut(ReplayProgress),
+    report_progress: &mut dyn FnMut(ReplayProgress),
 ) -> RunHistory {
-    let mut rehearsal = TraceReplay::new(jobs, site, *assumptions);
+    let mut replay = TraceReplay::new(jobs, cluster, *assumptions);
     let mut steps: u64 = 0;
-    while let Some(next_ms) = rehearsal.next_event_ms() {
-        rehearsal.advance_to(next_ms);
+    while let Some(next_ms) = replay.next_event_ms() {
+        replay.advance_to(next_ms);
         steps += 1;
         if steps.is_multiple_of(STEPS_PER_PROGRESS_REPORT) {
-            watch(rehearsal.progress());
+            report_progress(replay.progress());
         }
     }
-    watch(rehearsal.progress());
-    rehearsal.into_history()
+    report_progress(replay.progress());
+    replay.into_history()
 }
 
-/// Everything there is while it goes on.
 struct TraceReplay<'a> {
     jobs: &'a [LoggedJob],
     cluster: &'a ReplayCluster,
     assumptions: ReplayAssumptions,
     sim_loop: SimLoop,
     tenants: BTreeMap<&'a str, TenantId>,
-    /// The first job that has not come.
+    /// The log index of the next submission.
     next_arrival: usize,
-    /// Jobs that have come and are not over.
+    /// Submitted jobs that have not ended.
     live_jobs: BTreeMap<JobId, ReplayedJob>,
     occupancy: GpuOccupancy,
     history: RunHistory,
 }
 
-/// A job that has come and is not over.
+/// A submitted job that has not ended.
 #[derive(Debug, Clone, Copy)]
 struct ReplayedJob {
-    /// Its place in the log.
     log_index: usize,
-    /// GPUs of its smallest task.
     smallest_task_gpus: u32,
     held_gpus: Option<HeldGpus>,
 }
 
-/// What an attempt holds.
+/// The GPUs that an attempt holds.
 #[derive(Debug, Clone, Copy)]
 struct HeldGpus {
     since: Timestamp,
@@ -105,30 +99,37 @@ struct HeldGpus {
 }
 
 impl<'a> TraceReplay<'a> {
-    fn new(jobs: &'a [LoggedJob], site: &'a ReplayCluster, assumptions: ReplayAssumptions) -> TraceReplay<'a> {
+    fn new(
+        jobs: &'a [LoggedJob],
+        cluster: &'a ReplayCluster,
+        assumptions: ReplayAssumptions,
+    ) -> TraceReplay<'a> {
         let now = Timestamp(jobs.first().map_or(0, |job| job.submit_ms));
-        let mut rehearsal = TraceReplay {
+        let mut replay = TraceReplay {
             jobs,
-            cluster: site,
+            cluster,
             assumptions,
             sim_loop: SimLoop::new(State::empty(), now, AgentDelays::IMMEDIATE),
             tenants: job_specs::tenant_ids(jobs),
             next_arrival: 0,
             live_jobs: BTreeMap::new(),
-            occupancy: GpuOccupancy::new(site),
-            history: RunHistory { gpus: site.gpus(), ..RunHistory::default() },
+            occupancy: GpuOccupancy::new(cluster),
+            history: RunHistory { gpus: cluster.gpus(), ..RunHistory::default() },
         };
-        rehearsal.set_up();
-        rehearsal
+        replay.set_up();
+        replay
     }
 
-    /// The settings, the nodes, and a tenant for each name in the log, which may have everything.
+    /// Creates the settings, the nodes, and an unlimited tenant for each name in the log.
     fn set_up(&mut self) {
         let settings =
             Settings { objective: self.assumptions.objective, stop_grace_ms: 0, ..Settings::default() };
         self.sim_loop.execute_as_system(&Command::Configure { settings: Box::new(settings) });
         for (node, facts) in self.cluster.nodes() {
-            self.sim_loop.execute_as_system(&Command::RegisterNode { node: node.clone(), facts: Box::new(facts.clone()) });
+            self.sim_loop.execute_as_system(&Command::RegisterNode {
+                node: node.clone(),
+                facts: Box::new(facts.clone()),
+            });
         }
         for (name, id) in &self.tenants {
             let config = Box::new(TenantConfig::unlimited(name));
@@ -136,12 +137,12 @@ impl<'a> TraceReplay<'a> {
         }
     }
 
-    /// The next arrival, end, or round.
+    /// The time of the next submission, end or round.
     fn next_event_ms(&mut self) -> Option<i64> {
         let arrival = self.jobs.get(self.next_arrival).map(|job| job.submit_ms);
         let next_ms = self.sim_loop.next_event_ms();
-        let in_vain = self.sim_loop.rounds_without_transition > ROUNDS_WITHOUT_TRANSITION_MAX;
-        if in_vain && arrival.is_none() && !self.sim_loop.has_live_timers() {
+        let is_stuck = self.sim_loop.rounds_without_transition > ROUNDS_WITHOUT_TRANSITION_MAX;
+        if is_stuck && arrival.is_none() && !self.sim_loop.has_live_timers() {
             return None;
         }
         [arrival, next_ms].into_iter().flatten().min()
@@ -151,21 +152,28 @@ impl<'a> TraceReplay<'a> {
         self.sim_loop.advance_to(now_ms);
         self.submit_arrivals();
         self.sim_loop.plan_if_due();
-        for happening in std::mem::take(&mut self.sim_loop.transitions) {
-            self.record_transition(happening);
+        for transition in std::mem::take(&mut self.sim_loop.transitions) {
+            self.record_transition(transition);
         }
         self.occupancy.record_idle(self.sim_loop.now.0);
     }
 
     fn submit_arrivals(&mut self) {
-        while let Some(job) = self.jobs.get(self.next_arrival).filter(|job| job.submit_ms <= self.sim_loop.now.0) {
-            let place = self.next_arrival;
+        while let Some(job) =
+            self.jobs.get(self.next_arrival).filter(|job| job.submit_ms <= self.sim_loop.now.0)
+        {
+            let log_index = self.next_arrival;
             self.next_arrival += 1;
             let tenant = self.tenants[job.tenant.as_str()].clone();
             let spec = job_specs::job_spec(job, tenant, self.cluster, &self.assumptions);
-            let least_gpus = spec.tasks.iter().map(|group| group.each.gpus).filter(|gpus| *gpus > 0).min();
-            let live = ReplayedJob { log_index: place, smallest_task_gpus: least_gpus.unwrap_or(0), held_gpus: None };
-            let ask = SubmitJob {
+            let smallest_task_gpus =
+                spec.tasks.iter().map(|group| group.each.gpus).filter(|gpus| *gpus > 0).min();
+            let replayed = ReplayedJob {
+                log_index,
+                smallest_task_gpus: smallest_task_gpus.unwrap_or(0),
+                held_gpus: None,
+            };
+            let submission = SubmitJob {
                 spec: spec.into(),
                 array: None,
                 hold: false,
@@ -174,29 +182,30 @@ impl<'a> TraceReplay<'a> {
                 known_key: None,
                 is_operator: true,
             };
-            match self.sim_loop.execute(&Actor::system(), &Command::SubmitJob(ask)) {
+            match self.sim_loop.execute(&Actor::system(), &Command::SubmitJob(submission)) {
                 Ok(Answer::Job(id)) => {
-                    self.occupancy.add_waiting(live.smallest_task_gpus);
-                    self.live_jobs.insert(id, live);
-                    self.sim_loop.set_behaviour(id, JobBehaviour::new([WorkAttempt::completes_after(job.work_ms)], 0));
+                    self.occupancy.add_waiting(replayed.smallest_task_gpus);
+                    self.live_jobs.insert(id, replayed);
+                    self.sim_loop
+                        .set_behaviour(id, JobBehaviour::new([WorkAttempt::completes_after(job.work_ms)], 0));
                 }
                 Ok(_) => {}
-                Err(refusal) => self.history.refused.push((place, refusal.to_string())),
+                Err(refusal) => self.history.refused.push((log_index, refusal.to_string())),
             }
         }
     }
 
-    fn record_transition(&mut self, happening: JobTransition) {
-        match happening {
+    fn record_transition(&mut self, transition: JobTransition) {
+        match transition {
             JobTransition::Placed { job, tasks } => {
                 self.history.digest.add_start(job, &tasks, self.sim_loop.now);
                 self.record_start(job, &tasks);
             }
-            JobTransition::Released { job, useful_ms, is_own_exit: by_itself, is_requeued: comes_back } => {
-                if !by_itself {
+            JobTransition::Released { job, useful_ms, is_own_exit, is_requeued } => {
+                if !is_own_exit {
                     self.history.digest.add_stop(job, self.sim_loop.now);
                 }
-                let end = match (comes_back, by_itself) {
+                let end = match (is_requeued, is_own_exit) {
                     (true, _) => IntervalEnd::Preempted,
                     (false, true) => IntervalEnd::Done,
                     (false, false) => IntervalEnd::TimeLimit,
@@ -208,23 +217,23 @@ impl<'a> TraceReplay<'a> {
 
     fn record_start(&mut self, job: JobId, tasks: &[PlacedTask]) {
         let milliwatts = self.sim_loop.state.milliwatts_of(tasks);
-        let Some(live) = self.live_jobs.get_mut(&job) else { return };
+        let Some(replayed) = self.live_jobs.get_mut(&job) else { return };
         let gpu_milli = tasks.iter().map(PlacedTask::gpu_milli).sum();
-        live.held_gpus = Some(HeldGpus { since: self.sim_loop.now, gpu_milli, milliwatts });
-        self.occupancy.remove_waiting(live.smallest_task_gpus);
+        replayed.held_gpus = Some(HeldGpus { since: self.sim_loop.now, gpu_milli, milliwatts });
+        self.occupancy.remove_waiting(replayed.smallest_task_gpus);
         self.occupancy.allocate(job, tasks);
     }
 
     fn record_end(&mut self, job: JobId, useful_ms: i64, end: IntervalEnd) {
         self.occupancy.release(job);
-        let Some(live) = self.live_jobs.get_mut(&job) else { return };
-        let Some(HeldGpus { since, gpu_milli, milliwatts }) = live.held_gpus.take() else { return };
-        let (place, least_gpus) = (live.log_index, live.smallest_task_gpus);
+        let Some(replayed) = self.live_jobs.get_mut(&job) else { return };
+        let Some(HeldGpus { since, gpu_milli, milliwatts }) = replayed.held_gpus.take() else { return };
+        let (log_index, smallest_task_gpus) = (replayed.log_index, replayed.smallest_task_gpus);
         let (from_ms, to_ms) = (since.0, self.sim_loop.now.0);
-        let stretch = RunInterval { log_index: place, from_ms, to_ms, gpu_milli, milliwatts, useful_ms, end };
-        self.history.intervals.push(stretch);
+        let interval = RunInterval { log_index, from_ms, to_ms, gpu_milli, milliwatts, useful_ms, end };
+        self.history.intervals.push(interval);
         match end {
-            IntervalEnd::Preempted => self.occupancy.add_waiting(least_gpus),
+            IntervalEnd::Preempted => self.occupancy.add_waiting(smallest_task_gpus),
             IntervalEnd::Done | IntervalEnd::TimeLimit => {
                 self.live_jobs.remove(&job);
             }
@@ -233,14 +242,19 @@ impl<'a> TraceReplay<'a> {
 
     fn progress(&self) -> ReplayProgress {
         let first_ms = self.jobs.first().map_or(0, |job| job.submit_ms);
-        ReplayProgress { elapsed_ms: self.sim_loop.now.0 - first_ms, finished_jobs: self.next_arrival - self.live_jobs.len() }
+        ReplayProgress {
+            elapsed_ms: self.sim_loop.now.0 - first_ms,
+            finished_jobs: self.next_arrival - self.live_jobs.len(),
+        }
     }
 
-    /// Who is still there has never started.
+    /// Jobs that are still live have never started.
     fn into_history(self) -> RunHistory {
         let mut history = self.history;
-        let never = "nothing runs any more, and still there is no room for it";
-        history.refused.extend(self.live_jobs.values().map(|live| (live.log_index, never.to_string())));
+        let reason = "never started, although the cluster is idle";
+        history
+            .refused
+            .extend(self.live_jobs.values().map(|replayed| (replayed.log_index, reason.to_string())));
         history.refused.sort();
         history.rounds = self.sim_loop.round_count;
         history.idle = self.occupancy.idle_gpu_time();

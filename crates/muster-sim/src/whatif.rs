@@ -1,33 +1,33 @@
 //! What if: the history of a live cluster under other rules.
 //!
-//! The journal is followed event by event, once as it is and once under the change, as long as the planner would decide
-//! the same in both: until then the answer is what really happened, to the millisecond. From the first decision that
-//! would have been another one on, both go on simulated, on a [`crate::stage::Stage`]: people do what they did when they
-//! did it, nodes come and go as they did, and each job works as long as it really did. So the two differ by the change
-//! alone, and the one without it shows how far the simulation can be trusted.
+//! The journal is followed event by event, once as it is and once under the change, as long as the planner would
+//! decide the same in both: until then the answer is what really happened, to the millisecond. From the first
+//! decision that would have been another one on, both go on simulated, on a [`crate::stage::Stage`]: people do what
+//! they did when they did it, nodes come and go as they did, and each job works as long as it really did. So the
+//! two differ by the change alone, and the one without it shows how far the simulation can be trusted.
 
 mod applied_change;
-mod journal_history;
 mod continuation;
-mod tally;
 mod divergence;
+mod journal_history;
+mod tally;
 mod work_history;
 
 use std::sync::Arc;
 
 use muster_core::{State, Timestamp};
 use muster_protocol::whatif::{WhatIf, WhatIfJob, WhatIfRefusal, WhatIfTenant};
-use muster_server::http::{ApiError, rfc3339};
+use muster_server::http::rfc3339;
 use muster_server::policies::Interpreter;
-use muster_server::whatif::{WhatIfReplay, WhatIfQuery};
+use muster_server::whatif::{WhatIfError, WhatIfQuery, WhatIfReplay};
 use muster_store::Tables;
 
 use crate::replan_check;
 use applied_change::AppliedChange;
-use journal_history::JournalHistory;
 use continuation::Continuation;
-use tally::{Comparison, HistoryTally};
 use divergence::HistoryFork;
+use journal_history::JournalHistory;
+use tally::{Comparison, HistoryTally};
 
 /// A job that starts or ends at most so much sooner or later is none that gains or loses.
 const NOTICEABLE_SHIFT_MS: i64 = 1_000;
@@ -41,7 +41,7 @@ pub struct WhatIfSimulator {
 }
 
 impl WhatIfReplay for WhatIfSimulator {
-    fn answer(&self, history: &dyn Tables, question: &WhatIfQuery) -> Result<WhatIf, ApiError> {
+    fn answer(&self, history: &dyn Tables, question: &WhatIfQuery) -> Result<WhatIf, WhatIfError> {
         let chronicle = JournalHistory::read(history, question.since)?;
         answer(&chronicle, question, self.interpreter.as_ref())
     }
@@ -52,7 +52,7 @@ fn answer(
     chronicle: &JournalHistory,
     question: &WhatIfQuery,
     interpreter: Option<&Arc<dyn Interpreter>>,
-) -> Result<WhatIf, ApiError> {
+) -> Result<WhatIf, WhatIfError> {
     let play = |fork: &HistoryFork, otherwise: &AppliedChange, state: &State| {
         let future = continuation_of(chronicle, fork, otherwise, state);
         future.with_interpreter(interpreter).run_until(question.until)
@@ -86,7 +86,7 @@ fn answer(
         since: rfc3339(chronicle.since.0),
         until: rfc3339(question.until.0),
         changes: change.description_lines(),
-        replan_check,
+        decisions,
         decisions_different: different,
         differs_from: fork.as_ref().map(|fork| rfc3339(fork.at.0)),
         really: compared.figures(&really, None),

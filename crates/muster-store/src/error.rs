@@ -5,9 +5,7 @@ pub enum StoreError {
     /// Another server leads, or the lease of this server has expired. Nothing was written. Stand by and try to
     /// acquire leadership again.
     #[error("this server is not the leader: {why}")]
-    NotLeader {
-        why: String,
-    },
+    NotLeader { why: String },
     /// The database is unreachable, or the operation failed for lack of resources. Nothing was written.
     /// Drop the state in memory and reload it before the next command.
     #[error("cannot {operation}: the store is unavailable: {source}")]
@@ -19,9 +17,7 @@ pub enum StoreError {
     /// The commit was sent and its reply was lost: the journal holds the whole batch or none of it.
     /// Drop the state in memory and reload it before the next command.
     #[error("the outcome of a commit is unknown: {source}")]
-    OutcomeUnknown {
-        source: Cause,
-    },
+    OutcomeUnknown { source: Cause },
     /// A constraint was violated, or the database is not as it was written: a bug or corruption. Nothing was written.
     /// The process must exit.
     #[error("store invariant violated: {violation}")]

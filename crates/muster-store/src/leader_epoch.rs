@@ -25,7 +25,10 @@ impl LeaderEpoch {
         match row {
             None => not_leader("the leader row is gone".to_string()),
             Some(row) if (row.epoch as u64, row.nonce as u64) != (self.epoch, self.nonce) => {
-                not_leader(format!("`{}` leads with epoch {}, this server had epoch {}", row.holder, row.epoch, self.epoch))
+                not_leader(format!(
+                    "`{}` leads with epoch {}, this server had epoch {}",
+                    row.holder, row.epoch, self.epoch
+                ))
             }
             Some(row) if row.lease_left_ms <= 0 => {
                 not_leader(format!("the lease of epoch {} expired {} ms ago", self.epoch, -row.lease_left_ms))
@@ -36,7 +39,9 @@ impl LeaderEpoch {
 
     /// `NotLeader` if this server has not acquired leadership.
     pub fn require(leader_epoch: Option<LeaderEpoch>) -> Result<LeaderEpoch, StoreError> {
-        leader_epoch.ok_or_else(|| StoreError::NotLeader { why: "this server has not acquired leadership".to_string() })
+        leader_epoch.ok_or_else(|| StoreError::NotLeader {
+            why: "this server has not acquired leadership".to_string(),
+        })
     }
 }
 

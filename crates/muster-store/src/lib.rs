@@ -24,6 +24,7 @@ mod reader;
 mod replay;
 mod savepoint;
 mod select;
+mod snapshot;
 mod sqlite;
 mod tables;
 

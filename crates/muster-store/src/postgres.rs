@@ -1,7 +1,7 @@
-//! Adapter (Journal): a PostgreSQL server, for several servers of ours of which one leads.
+//! Adapter (Journal): a PostgreSQL database, shared by a leader and its standbys.
 //!
-//! The calls are synchronous like the port; a small runtime of its own moves the bytes. A connection that was
-//! lost is made anew by the next call.
+//! The calls are synchronous like the port and run on a dedicated current-thread runtime. A lost connection is reopened
+//! by the next call.
 
 mod batch;
 pub mod config;
@@ -35,9 +35,8 @@ use crate::leader_epoch::{LeaderEpoch, random_number};
 use crate::reader::TableReader;
 use crate::record::{Entry, Record, check_batch};
 use crate::replay::{PAGE_ROWS, replay};
-use crate::verify::Snapshot;
+use crate::snapshot::Snapshot;
 
-/// Open the three handles to a database.
 pub fn open(config: &PostgresConfig) -> Result<Store, StoreError> {
     Ok(Store {
         journal: Box::new(PostgresJournal {
@@ -50,20 +49,18 @@ pub fn open(config: &PostgresConfig) -> Result<Store, StoreError> {
     })
 }
 
-/// A consistent view of a database.
 pub fn open_snapshot(config: &PostgresConfig) -> Result<Box<dyn Snapshot>, StoreError> {
     Ok(Box::new(snapshot::PostgresSnapshot::new(config)?))
 }
 
-/// The journal in a database.
 struct PostgresJournal {
     connection: ReconnectingConnection,
     leader_epoch: Option<LeaderEpoch>,
-    /// A holder that is known to have ended.
+    /// Holder that is declared dead.
     dead_holder: Option<String>,
 }
 
-/// The new leader brings the tables up to date, which may mean to rewrite large ones.
+/// A migration may rewrite large tables.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(3600);
 
 const SELECT_LAST_RECORD: &str = "SELECT seq, crc, chain FROM journal ORDER BY seq DESC LIMIT 1";
@@ -71,7 +68,7 @@ const SELECT_LAST_RECORD: &str = "SELECT seq, crc, chain FROM journal ORDER BY s
 const SELECT_RECORDS: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc, chain FROM journal \
     WHERE seq >= $1 ORDER BY seq LIMIT $2";
 
-/// For a database of an older release that is only read.
+/// For a database of an older release that is read before it is migrated.
 const SELECT_RECORDS_WITHOUT_CHAIN: &str = "SELECT seq, epoch, at_ms, kind, version, payload, crc, CAST(NULL AS BIGINT) FROM journal \
     WHERE seq >= $1 ORDER BY seq LIMIT $2";
 
@@ -80,20 +77,17 @@ const SELECT_CHAIN_COLUMN: &str =
 
 impl Journal for PostgresJournal {
     fn acquire_leadership(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
-        let former = self.leader_epoch;
-        let dead = self.dead_holder.as_deref();
         let candidate = Candidate {
             holder,
             lease_ms,
             nonce: random_number()?,
-            previous_epoch: former,
-            dead_holder: dead,
+            previous_epoch: self.leader_epoch,
+            dead_holder: self.dead_holder.as_deref(),
         };
         self.connection.set_timeouts(LeaseTimeouts::for_lease(lease_ms));
-        let leader_epoch = match self
-            .connection
-            .call("take the lead", async |connection| leader::try_take_over(connection, &candidate).await)?
-        {
+        let leader_epoch = match self.connection.call("acquire leadership", async |connection| {
+            leader::try_take_over(connection, &candidate).await
+        })? {
             TakeoverResult::Acquired(leader_epoch) => leader_epoch,
             TakeoverResult::HeldByOther { holder, until_ms } => {
                 self.leader_epoch = None;
@@ -101,16 +95,16 @@ impl Journal for PostgresJournal {
             }
         };
         let migrate = async |connection: &mut PostgresConnection| leader::migrate(connection).await;
-        // Only where there is something to do; else a connection that is lost now is noticed as soon as any other.
-        match self.connection.call("read the version of the tables", async |connection| {
-            leader::is_schema_current(connection).await
-        })? {
-            true => self.connection.call("check the tables", migrate)?,
-            false => {
-                self.connection.call_within(MIGRATION_TIMEOUT, "bring the tables up to date", migrate)?
-            }
+        // The long timeout applies only if there is something to migrate; otherwise a lost connection is detected as
+        // quickly as in other calls.
+        match self
+            .connection
+            .call("read the schema version", async |connection| leader::is_schema_current(connection).await)?
+        {
+            true => self.connection.call("check the schema", migrate)?,
+            false => self.connection.call_within(MIGRATION_TIMEOUT, "migrate the schema", migrate)?,
         }
-        self.connection.call("take the lead", async |connection| {
+        self.connection.call("acquire leadership", async |connection| {
             leader::start_lease(connection, leader_epoch, lease_ms).await
         })?;
         self.leader_epoch = Some(leader_epoch);
@@ -123,19 +117,18 @@ impl Journal for PostgresJournal {
 
     fn cluster_identity(&mut self) -> Result<ClusterIdentity, StoreError> {
         self.connection
-            .call("ask which cluster it is", async |connection| leader::cluster_identity(connection).await)
+            .call("read the cluster id", async |connection| leader::cluster_identity(connection).await)
     }
 
     fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
         LeaderEpoch::require(self.leader_epoch)?;
-        self.connection.call("give the cluster its id", async |connection| {
-            leader::set_cluster_id(connection, cluster).await
-        })
+        self.connection
+            .call("set the cluster id", async |connection| leader::set_cluster_id(connection, cluster).await)
     }
 
     fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
         let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
-        self.connection.call("extend the lease", async |connection| {
+        self.connection.call("renew the lease", async |connection| {
             leader::renew_lease(connection, leader_epoch, lease_ms).await
         })
     }
@@ -162,7 +155,7 @@ impl Journal for PostgresJournal {
             connection.client.batch_execute("COMMIT").await.map_err(map_commit_error)
         });
         match appended {
-            // The time ran out after the commit was sent.
+            // The call timed out after the commit was sent.
             Err(StoreError::Unavailable { source, .. }) if committing => {
                 Err(StoreError::OutcomeUnknown { source })
             }
@@ -172,7 +165,7 @@ impl Journal for PostgresJournal {
 
     fn replay(&mut self, after: u64, visit: &mut EntryVisitor<'_>) -> Result<u64, StoreError> {
         let connection = &mut self.connection;
-        // Reading holds no lock that others wait for, so a slow disk may take its time.
+        // A read holds no lock that others wait for, so it may take longer than the lease allows.
         let mut fetch = |from: u64| {
             connection.call_within(CALL_TIMEOUT, "read the journal", async |connection| {
                 read_records(connection, from).await
@@ -182,8 +175,8 @@ impl Journal for PostgresJournal {
     }
 }
 
-/// Begin a transaction in which we lead and the batch fits the journal; returns the end of its chain. A failed one ends
-/// with its connection.
+/// Begin a transaction, and check that this server leads and that the batch continues the journal. Returns the chain
+/// checksum of the last record. On an error the connection is closed, and the transaction with it.
 async fn begin_append(
     connection: &mut PostgresConnection,
     batch: &[Entry],
@@ -203,7 +196,7 @@ async fn begin_append(
     let last = last.map_err(&map_error)?;
     let seq = last.as_ref().map_or(0, |row| row.get::<_, i64>(0) as u64);
     check_batch(batch, leader_epoch.epoch, seq)?;
-    // A number that is out of range is damage, which the chain then shows.
+    // A checksum that is out of range is corrupt; the chain then does not match.
     let end = |row: &Row| {
         chain::ChainChecksum::of_record(
             row.get::<_, i64>(1) as u32,
@@ -224,15 +217,15 @@ async fn read_records(connection: &mut PostgresConnection, from: u64) -> Result<
 
 fn record_from_row(row: &Row) -> Result<Record, StoreError> {
     let seq = row.get::<_, i64>(0) as u64;
-    let odd = |_| StoreError::unreadable_record(seq, "holds a number that is out of range");
+    let out_of_range = |_| StoreError::unreadable_record(seq, "has a number that is out of range");
     Ok(Record {
         seq,
         epoch: row.get::<_, i64>(1) as u64,
         at_ms: row.get(2),
         kind: row.get(3),
-        version: u32::try_from(row.get::<_, i64>(4)).map_err(odd)?,
+        version: u32::try_from(row.get::<_, i64>(4)).map_err(out_of_range)?,
         payload: row.get(5),
-        crc: u32::try_from(row.get::<_, i64>(6)).map_err(odd)?,
-        chain: row.get::<_, Option<i64>>(7).map(u32::try_from).transpose().map_err(odd)?,
+        crc: u32::try_from(row.get::<_, i64>(6)).map_err(out_of_range)?,
+        chain: row.get::<_, Option<i64>>(7).map(u32::try_from).transpose().map_err(out_of_range)?,
     })
 }

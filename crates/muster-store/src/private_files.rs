@@ -53,8 +53,12 @@ pub fn remove_access_of_others(path: &Path) {
     }
     let closed = std::fs::Permissions::from_mode(mode & !GROUP_AND_OTHERS_BITS);
     match std::fs::set_permissions(path, closed) {
-        Ok(()) => warn!(path = %path_shown, mode = mode_shown, "removed the access of group and other accounts"),
-        Err(fault) => warn!(path = %path_shown, mode = mode_shown, %fault, "cannot remove the access of group and other accounts"),
+        Ok(()) => {
+            warn!(path = %path_shown, mode = mode_shown, "removed the access of group and other accounts")
+        }
+        Err(fault) => {
+            warn!(path = %path_shown, mode = mode_shown, %fault, "cannot remove the access of group and other accounts")
+        }
     }
 }
 

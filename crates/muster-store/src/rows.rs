@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::{JobId, JobSpec};
 use serde::{Deserialize, Serialize};
 
-/// State of a job as the seed document names it. The phase is more detailed.
+/// State of a job, with the names of the commissioning document. The phase is more detailed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {

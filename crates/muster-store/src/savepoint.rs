@@ -81,7 +81,5 @@ fn assemble(
 
 /// Refused: a savepoint of events that are not in the journal would restore changes that never happened.
 pub fn ahead_of_journal(seq: u64) -> StoreError {
-    StoreError::invariant_violated(format!(
-        "savepoint at entry {seq} is ahead of the journal"
-    ))
+    StoreError::invariant_violated(format!("savepoint at entry {seq} is ahead of the journal"))
 }

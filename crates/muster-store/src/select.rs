@@ -147,7 +147,7 @@ impl<'a> JobQuery<'a> {
         let now = select.bind(page.now_ms);
         let (key, wheres) = (sort_key(self.dialect, page.by, &now), wheres.join(" AND "));
         let direction = if page.descending { "DESC" } else { "ASC" };
-        let place = match page.one_per_array {
+        let rank_in_array = match page.one_per_array {
             true => format!(
                 "ROW_NUMBER() OVER (PARTITION BY number ORDER BY CASE WHEN {key} IS NULL THEN 1 ELSE 0 END, \
                  {key} {direction}, idx {direction})"
@@ -156,8 +156,8 @@ impl<'a> JobQuery<'a> {
         };
         let (limit, offset) = (select.bind(page.limit), select.bind(page.offset));
         let sql = format!(
-            "SELECT {JOB_COLUMN_NAMES} FROM (SELECT {JOB_COLUMNS}, number, idx, {key} AS sort_key, {place} AS place \
-             FROM jobs WHERE {wheres}) AS sorted WHERE place = 1 \
+            "SELECT {JOB_COLUMN_NAMES} FROM (SELECT {JOB_COLUMNS}, number, idx, {key} AS sort_key, {rank_in_array} AS rank_in_array \
+             FROM jobs WHERE {wheres}) AS sorted WHERE rank_in_array = 1 \
              ORDER BY CASE WHEN sort_key IS NULL THEN 1 ELSE 0 END, sort_key {direction}, number {direction}, \
              idx {direction} LIMIT {limit} OFFSET {offset}"
         );

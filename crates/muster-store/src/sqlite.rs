@@ -1,6 +1,6 @@
-//! Adapter (Journal): a SQLite file, for one server.
+//! Adapter (Journal): a SQLite file, for a cluster with one server.
 //!
-//! A write-ahead log flushed at every commit: what was acknowledged survives the loss of power.
+//! The write-ahead log is flushed at each commit, so an acknowledged batch survives a loss of power.
 
 mod error_mapping;
 mod file;
@@ -32,7 +32,6 @@ use crate::record::{Entry, Record, check_batch};
 use crate::replay::{PAGE_ROWS, replay};
 use crate::tables::{BoundStatement, journal_row, project};
 
-/// Open the three handles to a file.
 pub fn open(path: &Path) -> Result<Store, StoreError> {
     let file = Arc::new(DatabaseFile::at_path(path)?);
     Ok(Store {
@@ -44,7 +43,7 @@ pub fn open(path: &Path) -> Result<Store, StoreError> {
 
 pub use self::snapshot::{ScratchDatabase, create_scratch_database, open_snapshot};
 
-/// The journal in a file. The connection goes first when it is dropped, then the lock, then the file.
+/// The journal in a file. Fields are dropped in this order: connection, lock, file.
 struct SqliteJournal {
     connection: Option<Connection>,
     leader_epoch: Option<LeaderEpoch>,
@@ -67,14 +66,14 @@ impl Journal for SqliteJournal {
         let leader_epoch = leader::take_leader_row(connection, nonce, holder, lease_ms)?;
         leader::migrate(connection)?;
         // A migration may have taken longer than the lease.
-        self.in_transaction("take the lead", |tx| leader::extend_lease(tx, leader_epoch, lease_ms))?;
+        self.in_transaction("acquire leadership", |tx| leader::extend_lease(tx, leader_epoch, lease_ms))?;
         self.leader_epoch = Some(leader_epoch);
         Ok(Leadership::Leading { epoch: leader_epoch.epoch, nonce: leader_epoch.nonce })
     }
 
     fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
         let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
-        self.in_transaction("extend the lease", |tx| {
+        self.in_transaction("renew the lease", |tx| {
             leader::check_leader(tx, leader_epoch)?;
             leader::extend_lease(tx, leader_epoch, lease_ms)
         })
@@ -83,7 +82,7 @@ impl Journal for SqliteJournal {
     fn resign(&mut self) -> Result<(), StoreError> {
         if let Some(leader_epoch) = self.leader_epoch.take() {
             self.in_transaction("resign", |tx| leader::end_lease(tx, leader_epoch))?;
-            // Leaves one plain file behind. A reader may be in the way; then the log stays, which is fine too.
+            // Leaves a single file behind. If a reader prevents that, the log remains, which does no harm.
             let _ = self.connection()?.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
         }
         self.connection = None;
@@ -98,9 +97,9 @@ impl Journal for SqliteJournal {
         }
         self.in_transaction("append to the journal", |tx| {
             leader::check_leader(tx, leader_epoch)?;
-            let (last, link) = last_record(tx)?;
+            let (last, chain_end) = last_record(tx)?;
             check_batch(batch, leader_epoch.epoch, last)?;
-            write_batch(tx, batch, link)
+            write_batch(tx, batch, chain_end)
         })
     }
 
@@ -110,7 +109,7 @@ impl Journal for SqliteJournal {
 
     fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
         let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
-        self.in_transaction("give the cluster its id", |tx| {
+        self.in_transaction("set the cluster id", |tx| {
             leader::check_leader(tx, leader_epoch)?;
             leader::set_cluster_id(tx, cluster)
         })
@@ -130,8 +129,8 @@ impl SqliteJournal {
         }
     }
 
-    /// Run a writing transaction; it is rolled back if the work fails. After a fault the file is opened anew, so
-    /// that we see what is in it and not what we believe.
+    /// Run a write transaction, which is rolled back if the work fails. After an error the connection is dropped, so
+    /// that the next call reads the actual contents of the file.
     fn in_transaction(
         &mut self,
         operation: &str,
@@ -158,7 +157,7 @@ impl SqliteJournal {
     }
 }
 
-/// Number and link of the last record.
+/// Sequence number and chain checksum of the last record.
 fn last_record(connection: &Connection) -> Result<(u64, ChainChecksum), StoreError> {
     let sql = "SELECT seq, crc, chain FROM journal ORDER BY seq DESC LIMIT 1";
     let last = connection
@@ -174,10 +173,14 @@ fn last_record(connection: &Connection) -> Result<(u64, ChainChecksum), StoreErr
     Ok(last.unwrap_or((0, ChainChecksum::START)))
 }
 
-/// Write entries behind the record with this link.
-fn write_batch(connection: &Connection, batch: &[Entry], mut link: ChainChecksum) -> Result<(), StoreError> {
+/// Append entries after the record with chain checksum `previous`.
+fn write_batch(
+    connection: &Connection,
+    batch: &[Entry],
+    mut previous: ChainChecksum,
+) -> Result<(), StoreError> {
     for entry in batch {
-        execute(connection, &journal_row(entry, &mut link), entry.seq)?;
+        execute(connection, &journal_row(entry, &mut previous), entry.seq)?;
         for change in project(entry) {
             execute(connection, &change, entry.seq)?;
         }
@@ -199,7 +202,7 @@ fn execute(connection: &Connection, change: &BoundStatement, seq: u64) -> Result
 }
 
 fn read_records(connection: &Connection, from: u64) -> Result<Vec<Record>, StoreError> {
-    // A database of an older release that is only read has no chain.
+    // A database of an older release may be read before it is migrated; it has no chain.
     let chain =
         match has_column(connection, "journal", "chain").map_err(map_read_error("read the journal"))? {
             true => "chain",

@@ -1,17 +1,23 @@
-//! What the events mean for the tables, the same for both databases.
+//! Projection of events into the tables, the same for both databases.
 //!
-//! The projection is pure: an entry becomes changes, each a statement with its values. Facts that an event does
-//! not carry (whose job it is, what it takes) are looked up by the statements themselves, inside the transaction.
-//! Each statement says how many rows it must touch: a job that is not in the phase it should be in, or a tenant
-//! that does not exist, stops the batch. So the tables check the engine a second time.
+//! The projection is pure: it turns an entry into statements with bound values. What an event does not carry (the
+//! tenant of a job, its demand) the statements look up themselves, within the transaction. Each statement states how
+//! many rows it must affect, so a job in an unexpected phase or a missing tenant fails the batch. The tables thus
+//! check the engine a second time.
 
 mod attempts;
-mod desk;
+mod audit;
+mod claims;
 mod jobs;
 mod leases;
 mod nodes;
+mod policies;
+mod settings;
 mod tenants;
+mod tokens;
 mod value;
+mod waits;
+mod windows;
 
 use muster_core::{Event, JobId};
 
@@ -21,20 +27,20 @@ use crate::chain::ChainChecksum;
 use crate::error::StoreError;
 use crate::record::{Entry, Record};
 
-/// One statement with its values.
+/// A statement with its values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BoundStatement {
-    /// What is done.
     pub statement: &'static Statement,
-    /// With what, in order of `?1`, `?2` and so on.
+    /// Values of `?1`, `?2` and so on.
     pub values: Vec<Value>,
 }
 
 impl BoundStatement {
-    /// The tables do not hold what the event says they should.
+    /// The statement affected another number of rows than expected: the tables disagree with the event.
     pub fn wrong_row_count(&self, operation: &str, affected: u64) -> StoreError {
+        let expected = self.statement.rows.describe();
         StoreError::invariant_violated(format!(
-            "{operation}: affected {affected} rows, with {:?}",
+            "{operation}: affected {affected} rows (expected {expected}), values {:?}",
             self.values
         ))
     }
@@ -43,43 +49,47 @@ impl BoundStatement {
 /// SQL that both databases understand.
 #[derive(Debug, PartialEq)]
 pub struct Statement {
-    /// What it does, for messages.
+    /// Verb phrase for messages, for example `add a job`.
     pub name: &'static str,
     /// For one change; parameters are `?1`, `?2` and so on.
     pub sql: &'static str,
-    /// How many rows it must touch.
     pub rows: ExpectedRows,
-    /// For many changes at once in PostgreSQL, in its own tongue: each parameter is an array.
+    /// For many changes at once, in the dialect of PostgreSQL: each parameter is an array.
     pub bulk: Option<BulkStatement>,
 }
 
 /// A statement for many changes at once.
 #[derive(Debug, PartialEq)]
 pub struct BulkStatement {
-    /// The text.
     pub sql: &'static str,
-    /// How many rows it must touch.
     pub rows: ExpectedRows,
 }
 
-/// How many rows a statement must touch.
+/// Number of rows that a statement must affect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedRows {
-    /// Exactly one for each change.
+    /// Exactly one row per change.
     OnePerChange,
-    /// At least one.
     AtLeastOne,
-    /// Any number.
     Any,
 }
 
 impl ExpectedRows {
-    /// Whether `affected` rows are right for `changes` changes.
+    /// True if `changes` changes may affect `affected` rows.
     pub fn allows(self, affected: u64, changes: usize) -> bool {
         match self {
             ExpectedRows::OnePerChange => affected == changes as u64,
             ExpectedRows::AtLeastOne => affected > 0,
             ExpectedRows::Any => true,
+        }
+    }
+
+    /// For messages.
+    fn describe(self) -> &'static str {
+        match self {
+            ExpectedRows::OnePerChange => "exactly one",
+            ExpectedRows::AtLeastOne => "at least one",
+            ExpectedRows::Any => "any number",
         }
     }
 }
@@ -90,7 +100,6 @@ impl Statement {
     }
 }
 
-/// The row of the journal itself.
 pub static ADD_JOURNAL_ROW: Statement = Statement {
     name: "write the journal",
     sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx, chain) \
@@ -104,17 +113,17 @@ pub static ADD_JOURNAL_ROW: Statement = Statement {
     }),
 };
 
-/// The journal row of an entry, chained to the record before it; `link` moves on.
-pub fn journal_row(entry: &Entry, link: &mut ChainChecksum) -> BoundStatement {
+/// The journal row of an entry, chained to the previous record. `previous` becomes the chain checksum of this row.
+pub fn journal_row(entry: &Entry, previous: &mut ChainChecksum) -> BoundStatement {
     let record = Record::from_entry(entry);
-    let chain = link.next_checksum(record.crc);
-    *link = ChainChecksum::of_record(record.crc, Some(chain));
+    let chain = previous.next_checksum(record.crc);
+    *previous = ChainChecksum::of_record(record.crc, Some(chain));
     let job = job_of(&entry.event);
     ADD_JOURNAL_ROW.bind(vec![
         record.seq.into(),
         record.epoch.into(),
         record.at_ms.into(),
-        // Not cleaned like other texts: what is read back must match its checksum. JSON holds no zero byte.
+        // Unlike other texts without `replace_nul`: the stored text must match its checksum. JSON has no zero byte.
         Value::Text(record.kind),
         record.version.into(),
         Value::Text(record.payload),
@@ -125,7 +134,7 @@ pub fn journal_row(entry: &Entry, link: &mut ChainChecksum) -> BoundStatement {
     ])
 }
 
-/// What an entry changes in the tables, in order.
+/// Statements that project an entry into the tables, in order.
 pub fn project(entry: &Entry) -> Vec<BoundStatement> {
     let seq = entry.seq;
     match &entry.event {
@@ -162,7 +171,7 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
                 at,
             })
         }
-        // Parts of a gang are told by the journal alone, and plans by the jobs they placed.
+        // No rows: reports of single nodes and forecasts are in the journal only, and a plan shows in the jobs it placed.
         Event::AttemptStarted { whole: false, .. }
         | Event::NodePartEnded { .. }
         | Event::CheckpointSaved { .. }
@@ -170,12 +179,12 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
         | Event::PlanAdopted { .. } => Vec::new(),
 
         Event::ClaimMade { job, tasks, victims, at, until } => {
-            desk::claim_made(seq, *job, tasks, victims, (*at, *until))
+            claims::made(seq, *job, tasks, victims, (*at, *until))
         }
-        Event::WindowOpened { window, at } => desk::window_opened(seq, window, *at),
-        Event::WindowClosed { name, why, at } => desk::window_closed(name, why, *at),
-        Event::WaitNoted { bucket, reasons, at } => desk::wait_reasons_noted(seq, bucket, reasons, *at),
-        Event::ClaimEnded { job, why, at } => desk::claim_ended(*job, why, *at),
+        Event::WindowOpened { window, at } => windows::opened(seq, window, *at),
+        Event::WindowClosed { name, why, at } => windows::closed(name, why, *at),
+        Event::WaitNoted { bucket, reasons, at } => waits::noted(seq, bucket, reasons, *at),
+        Event::ClaimEnded { job, why, at } => claims::ended(*job, why, *at),
 
         Event::TenantCreated { id, config, at } => tenants::created(id, config, *at),
         Event::TenantChanged { id, config, at } => tenants::changed(id, config, *at),
@@ -186,44 +195,43 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
         Event::NodeLabelled { node, labels, taints, at, .. } => {
             nodes::labelled(node, (labels.as_ref(), taints.as_ref()), *at)
         }
-        Event::NodeStateChanged { node, status: word, by, why, at } => {
-            nodes::state_changed(node, *word, (by, why), *at)
+        Event::NodeStateChanged { node, status, by, why, at } => {
+            nodes::state_changed(node, *status, (by, why), *at)
         }
         Event::NodeRemoved { node, at } => nodes::removed(node, *at),
-        Event::GpuHealthChanged { gpu, status: word, why, cooling_until, at, .. } => {
-            nodes::health_changed(gpu, *word, why, *cooling_until, *at)
+        Event::GpuHealthChanged { gpu, status, why, cooling_until, at, .. } => {
+            nodes::health_changed(gpu, *status, why, *cooling_until, *at)
         }
         Event::GpuPartitioned { gpu, instances, .. } => nodes::partitioned(gpu, instances),
 
-        Event::Configured { settings, at } => desk::settings_changed(settings, *at),
-        Event::PolicyApplied { version } => desk::policy_applied(version),
-        // What was answered is in the journal, and in the state as long as it matters.
+        Event::Configured { settings, at } => settings::changed(settings, *at),
+        Event::PolicyApplied { version } => policies::applied(version),
+        // Answers of policies are in the journal, and in the state while they apply.
         Event::PolicyAnswered { .. } => Vec::new(),
         Event::RetryAnswered { answer, wakes_at, .. } => jobs::postponed(answer.job, *wakes_at),
-        Event::TokenAdded { token, .. } => desk::token_added(token),
-        Event::TokenRevoked { id, at } => desk::token_revoked(id, *at),
+        Event::TokenAdded { token, .. } => tokens::added(token),
+        Event::TokenRevoked { id, at } => tokens::revoked(id, *at),
         Event::Acted { by, by_kind, act, object, refused, times, at } => {
             let actor = (by.as_str(), by_kind.as_deref());
-            desk::audit_entry_added(seq, actor, (act, object), (refused.as_deref(), *times), *at)
+            audit::added(seq, actor, (act, object), (refused.as_deref(), *times), *at)
         }
         Event::Forgotten { before, .. } => jobs::idempotency_keys_expired(*before),
     }
 }
 
-/// What the changes of an event depend on and change, so that others may overtake them.
+/// Rows that the changes of an event read or write. Events with disjoint scopes may be reordered within a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProjectionScope {
-    /// Rows of one job alone.
+    /// Rows of one job.
     Job(JobId),
-    /// Rows of one job, and what its tenant and its GPUs have left.
+    /// Rows of one job, and the usage counters of its tenant and its GPUs.
     JobAndQuota(JobId),
-    /// Only a row of its own, or none.
+    /// A new row of the event itself, or none.
     OwnRow,
-    /// Anything.
+    /// Any row.
     All,
 }
 
-/// How far an event reaches.
 pub fn projection_scope(event: &Event) -> ProjectionScope {
     match (event, job_of(event)) {
         (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => {
@@ -237,12 +245,12 @@ pub fn projection_scope(event: &Event) -> ProjectionScope {
     }
 }
 
-/// The index of a job as the tables keep it: -1 where there is no array.
+/// Array index of a job in column `idx`; -1 if it is not a task of an array.
 pub fn index_column(job: JobId) -> i64 {
     job.index.map_or(-1, i64::from)
 }
 
-/// The job an event is about.
+/// The job of an event, for the column `job_number` of the journal.
 fn job_of(event: &Event) -> Option<JobId> {
     match event {
         Event::JobSubmitted { job, .. }

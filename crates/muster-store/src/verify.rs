@@ -11,7 +11,7 @@ use crate::chain::check_follows;
 use crate::error::StoreError;
 use crate::record::{Entry, Record};
 use crate::replay::PAGE_ROWS;
-use crate::tables::Value;
+use crate::snapshot::Snapshot;
 use crate::{postgres, sqlite};
 
 use self::rebuild::TableRebuilder;
@@ -20,10 +20,7 @@ use self::rebuild::TableRebuilder;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Corruption {
     /// A journal record that is missing, altered or undecodable.
-    Record {
-        seq: u64,
-        problem: String,
-    },
+    Record { seq: u64, problem: String },
     /// A cell whose value does not follow from the journal.
     Cell {
         table: String,
@@ -89,45 +86,6 @@ pub struct VerificationReport {
     pub tables_compared: bool,
 }
 
-/// A consistent read-only view of a database.
-pub(crate) trait Snapshot {
-    /// Up to [`PAGE_ROWS`] records from number `from`, in order.
-    fn records(&mut self, from: u64) -> Result<Vec<Record>, StoreError>;
-
-    /// The next rows of a table in key order: after the key `after`, or from the first row.
-    fn table_page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError>;
-
-    /// Version of the newest migration that has run.
-    fn schema_version(&mut self) -> Result<Option<i64>, StoreError>;
-
-    /// Complete savepoints that cannot be read back, each with its problem.
-    fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError>;
-}
-
-/// A table to compare.
-pub(crate) struct Table {
-    pub name: String,
-    pub columns: Vec<Column>,
-}
-
-/// A column of a table. Key columns come first.
-pub(crate) struct Column {
-    pub name: String,
-    pub is_key: bool,
-    pub is_text: bool,
-}
-
-impl Table {
-    pub fn key_columns(&self) -> impl Iterator<Item = &Column> {
-        self.columns.iter().filter(|column| column.is_key)
-    }
-
-    pub fn column_list(&self) -> String {
-        let names: Vec<String> = self.columns.iter().map(|column| format!("\"{}\"", column.name)).collect();
-        names.join(", ")
-    }
-}
-
 /// Verify a database. `report` is called for each corruption, `visit` for each entry in order until the first corrupt
 /// record.
 pub fn verify_database(
@@ -191,7 +149,10 @@ fn verify_journal(
             match record.decode() {
                 Ok(entry) if is_intact && problems.is_empty() => {
                     if let Err(error) = on_entry(&entry) {
-                        problems.push((record.seq, format!("is inconsistent with the records before it: {error}")));
+                        problems.push((
+                            record.seq,
+                            format!("is inconsistent with the records before it: {error}"),
+                        ));
                     }
                 }
                 Ok(_) => {}

@@ -1,4 +1,4 @@
-//! One question before something that cannot be undone.
+//! Confirmation of an action that cannot be undone.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -7,9 +7,8 @@ use crate::error::CliError;
 /// Whether `--yes` was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
-    /// Do not ask.
     Given,
-    /// Ask, when there is somebody to ask.
+    /// Ask on the terminal.
     Required,
 }
 
@@ -19,16 +18,17 @@ impl From<bool> for Consent {
     }
 }
 
-/// Ask once, with the deed and its object named. Without a terminal nobody can answer, so nothing is done.
-pub fn require_confirmation(consent: Consent, deed: &str) -> Result<(), CliError> {
+/// Asks once; `action` names the action and its object. Without a terminal the action is refused.
+pub fn require_confirmation(consent: Consent, action: &str) -> Result<(), CliError> {
     if consent == Consent::Given {
         return Ok(());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(CliError::usage(format!("nobody is there to ask whether to {deed}")).hint("add `--yes`"));
+        let message = format!("cannot ask for confirmation without a terminal: {action}");
+        return Err(CliError::usage(message).hint("add `--yes`"));
     }
     let mut err = std::io::stderr();
-    let _ = write!(err, "{deed}? [y/N] ");
+    let _ = write!(err, "{action}? [y/N] ");
     let _ = err.flush();
     let mut answer = String::new();
     let _ = std::io::stdin().lock().read_line(&mut answer);

@@ -1,35 +1,32 @@
 //! `gpu-cli`: the command line of the commissioning document, verb by verb and flag by flag.
 //!
-//! It translates into the same calls as `muster`. Its outputs are fixed, because scripts search them.
+//! It sends the same requests as `muster`. Its outputs are fixed, because scripts parse them.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 use hyper::Method;
 use muster_core::JobId;
 use muster_protocol::cluster::ClusterStatus;
+use muster_protocol::input::Priority;
 use muster_protocol::job::{Job, JobList, JobState, JobSummary};
 use muster_protocol::submit::{Acknowledgement, SubmitJob, Submitted};
 use muster_protocol::tenant::{Tenant, TenantSpec};
-use muster_protocol::input::Priority;
 
 use crate::client::{Client, RequestTarget, new_idempotency_key};
-use crate::commands::{ExitStatus, CommandResult};
-use crate::error::{CliError, Exit};
+use crate::connection::{Connection, ConnectionArgs};
+use crate::error::{CliError, CommandResult, Exit, ExitStatus};
 use crate::jobs;
-use crate::options::{Connection, GlobalArgs};
 use crate::output::{self, Card, Column, ListArgs};
 use crate::{gpu_share_display, units};
 
-/// What the seed's client always sends.
+/// Values that the client of the commissioning document always sends.
 const GPU_MEMORY_MB: u64 = 16_000;
 const MEMORY_MB: u64 = 32_000;
 const TENANT_CPU_CORES: u64 = 64;
 const TENANT_MEMORY_MB: u64 = 256_000;
-/// The tenant of a job whose command line names none.
+/// The tenant of a submission that names none.
 const DEFAULT_TENANT: &str = "default";
-/// Jobs in a list.
 const LIST_ROWS_MAX: usize = 1_000;
 
 /// CLI tool for the GPU scheduler.
@@ -81,7 +78,7 @@ struct SubmitArgs {
     #[arg(long, default_value_t = 100)]
     priority: u32,
     /// Number of GPUs
-    #[arg(long, default_value_t = 1, value_parser = units::gpus, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1, value_parser = units::parse_gpu_count, allow_negative_numbers = true)]
     gpus: u32,
     /// Number of CPU cores
     #[arg(long, default_value_t = 4)]
@@ -116,12 +113,11 @@ const COLUMNS: [Column<JobSummary>; 6] = [
     Column::new("SUBMITTED", |job| units::local_time_text(job.submitted_at_ms).trim_end_matches('Z').into()),
 ];
 
-/// Do what the command line says.
 pub fn run(words: &[OsString]) -> CommandResult {
     let args = Args::parse_from(words);
-    let variables: BTreeMap<String, String> = std::env::vars().collect();
-    let global = GlobalArgs { server: args.api_url, ..GlobalArgs::default() };
-    let client = Client::new(&Connection::resolve(global, &variables)?)?;
+    let variables = std::env::vars().collect();
+    let connection = ConnectionArgs { server: args.api_url, ..ConnectionArgs::default() };
+    let client = Client::new(&Connection::resolve(connection, &variables)?)?;
     match args.verb {
         Verb::Submit(submitted) => submit(&client, args.tenant_id.as_deref(), submitted)?,
         Verb::List { state } => list(&client, args.tenant_id.as_deref(), state)?,
@@ -146,14 +142,15 @@ fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(),
         script: Some(args.script),
         ..SubmitJob::default()
     };
-    let submitted: Submitted = client.post_idempotent(RequestTarget::new("jobs"), &job, new_idempotency_key())?;
+    let submitted: Submitted =
+        client.post_idempotent(RequestTarget::new("jobs"), &job, new_idempotency_key())?;
     output::print_stdout(&format!(
         "✓ Job submitted successfully!\nJob ID: {}\nStatus: {}\n",
         submitted.job_id, submitted.status
     ))
 }
 
-/// The jobs of every tenant, as the seed's list shows them, or of the tenant that the command line names.
+/// Lists the jobs of all tenants, as the client of the commissioning document does, or of the named tenant.
 fn list(client: &Client, tenant: Option<&str>, state: Option<String>) -> Result<(), CliError> {
     let target = RequestTarget::new("jobs")
         .query("limit", LIST_ROWS_MAX)
@@ -164,7 +161,7 @@ fn list(client: &Client, tenant: Option<&str>, state: Option<String>) -> Result<
     output::print_stdout(&format!("\nTotal: {} jobs\n", page.total))
 }
 
-/// A job, if it is of the tenant that the command line names.
+/// Fetches a job; not found if the job is of another tenant than the named one.
 fn fetch_job(client: &Client, tenant: Option<&str>, id: JobId) -> Result<Job, CliError> {
     let job = jobs::fetch_job(client, id)?;
     match tenant {

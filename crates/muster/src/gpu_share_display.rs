@@ -1,11 +1,11 @@
-//! GPUs and parts of them, in words.
+//! GPUs, GPU shares and MIG instances, for people.
 
 use std::collections::BTreeMap;
 
-use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::gpu::{Gpu, GpuInstance};
-use muster_protocol::job::JobSummary;
+use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::gpu_share::{Holder, Share};
+use muster_protocol::job::JobSummary;
 use serde::Serialize;
 
 /// `1 GPU`, `2 GPUs`, `1.5 GPUs`.
@@ -14,12 +14,12 @@ pub fn gpu_amount_text(amount: GpuAmount) -> String {
     format!("{amount} {word}")
 }
 
-/// How many GPUs a job has or asks for; half a GPU is 0.5.
+/// The number of GPUs that a job holds or requests; half a GPU is 0.5.
 pub fn job_gpus_text(job: &JobSummary) -> String {
     job.gpu_amount.map_or_else(|| job.gpu_count.to_string(), |amount| amount.to_string())
 }
 
-/// The GPUs of a job: whole ones in one line, then a line for each part.
+/// The GPUs of a job: whole GPUs in one line, then one line per share.
 pub fn gpu_list_text(gpus: &[String], shares: &[Share]) -> String {
     let is_shared = |gpu: &&String| shares.iter().any(|share| share.gpu == **gpu);
     let whole: Vec<&str> = gpus.iter().filter(|gpu| !is_shared(gpu)).map(String::as_str).collect();
@@ -28,12 +28,12 @@ pub fn gpu_list_text(gpus: &[String], shares: &[Share]) -> String {
 }
 
 fn share_text(share: &Share) -> String {
-    let way = sharing_mode_text(&share.mode, share.profile.as_deref());
-    let part = format!("{}: {}/1000 {way}, {} MiB", share.gpu, share.compute_milli, share.memory_mib);
-    format!("{part}; {}", share.why)
+    let mode = sharing_mode_text(&share.mode, share.profile.as_deref());
+    let amount = format!("{}: {}/1000 {mode}, {} MiB", share.gpu, share.compute_milli, share.memory_mib);
+    format!("{amount}; {}", share.why)
 }
 
-/// Names of those who hold something of a GPU, each once: their jobs, or their tenants.
+/// Jobs or tenants that hold a part of the GPU, each once.
 pub fn holder_names(gpu: &Gpu, name: fn(&Holder) -> &str) -> String {
     let mut names: Vec<&str> = Vec::new();
     for name in gpu.holders.iter().map(name) {
@@ -44,13 +44,13 @@ pub fn holder_names(gpu: &Gpu, name: fn(&Holder) -> &str) -> String {
     names.join(" ")
 }
 
-/// Who holds something of a GPU, and what.
+/// A job that holds a part of a GPU, and the part.
 pub fn holder_text(holder: &Holder) -> String {
-    let way = sharing_mode_text(&holder.mode, holder.profile.as_deref());
-    format!("{}: {}/1000 {way}, {} MiB", holder.job_id, holder.compute_milli, holder.memory_mib)
+    let mode = sharing_mode_text(&holder.mode, holder.profile.as_deref());
+    format!("{}: {}/1000 {mode}, {} MiB", holder.job_id, holder.compute_milli, holder.memory_mib)
 }
 
-/// Instances of one kind.
+/// MIG instances of one profile.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct InstanceCount {
     profile: String,
@@ -58,32 +58,31 @@ pub struct InstanceCount {
     total: u32,
 }
 
-/// Instances, counted by their kind.
+/// MIG instances, counted by profile.
 pub fn count_by_profile<'a>(instances: impl IntoIterator<Item = &'a GpuInstance>) -> Vec<InstanceCount> {
-    let mut kinds: BTreeMap<&str, InstanceCount> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, InstanceCount> = BTreeMap::new();
     for instance in instances {
         let new = || InstanceCount { profile: instance.profile.clone(), ..InstanceCount::default() };
-        let kind = kinds.entry(&instance.profile).or_insert_with(new);
-        kind.free += u32::from(!instance.held);
-        kind.total += 1;
+        let count = counts.entry(&instance.profile).or_insert_with(new);
+        count.free += u32::from(!instance.held);
+        count.total += 1;
     }
-    kinds.into_values().collect()
+    counts.into_values().collect()
 }
 
-/// `1g.18gb 3 free of 7`, for each kind.
-pub fn instance_counts_text(kinds: &[InstanceCount]) -> String {
-    let words = kinds.iter().map(|kind| format!("{} {} free of {}", kind.profile, kind.free, kind.total));
+/// `1g.18gb 3 free of 7`, for each profile.
+pub fn instance_counts_text(counts: &[InstanceCount]) -> String {
+    let words =
+        counts.iter().map(|count| format!("{} {} free of {}", count.profile, count.free, count.total));
     words.collect::<Vec<String>>().join(", ")
 }
 
-/// How a GPU is shared.
 fn sharing_mode_text(mode: &str, profile: Option<&str>) -> String {
     match (mode, profile) {
-        ("whole", _) => "for itself".to_string(),
-        ("mps", _) => "by MPS".to_string(),
-        ("time-slice", _) => "in turns".to_string(),
-        ("mig", Some(profile)) => format!("as MIG instance {profile}"),
-        (other, _) => format!("by {other}"),
+        ("mps", _) => "MPS".to_string(),
+        ("time-slice", _) => "time-sliced".to_string(),
+        ("mig", Some(profile)) => format!("MIG {profile}"),
+        (mode, _) => mode.to_string(),
     }
 }
 
@@ -95,7 +94,10 @@ mod tests {
     fn instances_are_counted_by_profile() {
         let one = |profile: &str, start: u8, held: bool| GpuInstance { profile: profile.into(), start, held };
         let parts = [one("3g.71gb", 4, true), one("1g.18gb", 0, false), one("1g.18gb", 1, true)];
-        assert_eq!(instance_counts_text(&count_by_profile(&parts)), "1g.18gb 1 free of 2, 3g.71gb 0 free of 1");
+        assert_eq!(
+            instance_counts_text(&count_by_profile(&parts)),
+            "1g.18gb 1 free of 2, 3g.71gb 0 free of 1"
+        );
     }
 
     #[test]
@@ -106,13 +108,13 @@ mod tests {
             compute_milli: 500,
             memory_mib: 40_779,
             profile: profile.map(str::to_string),
-            why: "so it is".to_string(),
+            why: "reason".to_string(),
         };
         let gpus = ["n1/gpu-0", "n1/gpu-1", "n1/gpu-3"].map(str::to_string);
         assert_eq!(gpu_list_text(&gpus[..2], &[]), "n1/gpu-0 n1/gpu-1");
         let parts = [share("mps", None), share("mig", Some("3g.71gb"))];
-        let wanted = "n1/gpu-0 n1/gpu-1\nn1/gpu-3: 500/1000 by MPS, 40779 MiB; so it is\n\
-                      n1/gpu-3: 500/1000 as MIG instance 3g.71gb, 40779 MiB; so it is";
+        let wanted = "n1/gpu-0 n1/gpu-1\nn1/gpu-3: 500/1000 MPS, 40779 MiB; reason\n\
+                      n1/gpu-3: 500/1000 MIG 3g.71gb, 40779 MiB; reason";
         assert_eq!(gpu_list_text(&gpus, &parts), wanted);
     }
 }

@@ -1,5 +1,5 @@
-//! Adapter (Interpreter): policies in Starlark. No policy runs in this process: every bundle, the cluster's too, is compiled
-//! and asked in a worker. The cluster's is asked in batches, that of a tenant job by job.
+//! Adapter (Interpreter): policies in Starlark. No policy runs in this process: every bundle is compiled and queried in
+//! a worker process. The bundle of the cluster is queried in batches, the bundle of a tenant job by job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -11,58 +11,64 @@ use muster_core::objects::policy::{
 };
 use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 use muster_policy::hooks::{self, HookExecutor};
-use muster_policy::{Confinement, WorkerCommand, Limits, WorkerPoolSettings, PolicyError, WorkerPool};
+use muster_policy::{Confinement, Limits, PolicyError, WorkerCommand, WorkerPool, WorkerPoolSettings};
 use muster_server::policies::Interpreter;
 use tracing::{error, info};
 
-/// How long a letter of calls of the cluster's bundle may take: more than its first calls together.
-const MESSAGE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes of the answers to a letter of a whole batch.
+/// Timeout of a batch of calls to the cluster bundle: more than its first calls take together.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum size of the answers to one batch.
 const BATCH_REPLY_BYTES_MAX: usize = 16 << 20;
-/// Why nothing is asked on a server that was started without policies.
-const DISABLED_REASON: &str = "the server was started with --without-policies and runs none";
+const DISABLED_REASON: &str = "policies are disabled: the server was started with --without-policies";
 
-/// Runs policies.
+/// Compiles and queries policy bundles in worker processes.
 pub struct StarlarkInterpreter {
-    /// For bundles of the cluster, by version.
+    /// Workers of cluster bundles, by version.
     cluster_workers: WorkerPool,
-    /// For those of tenants, by tenant.
+    /// Workers of tenant bundles, by tenant.
     tenant_workers: WorkerPool,
-    /// Nothing is asked; compiling goes on, so that better policies can be applied.
+    /// No bundle is queried; bundles still compile, so that corrected policies can be applied.
     disabled: bool,
-    /// The suspensions that the log has.
+    /// Suspensions that have been logged, by worker name.
     logged_suspensions: Mutex<BTreeSet<String>>,
 }
 
 impl StarlarkInterpreter {
-    /// For the planner and for requests: the policies of tenants have a share of the time.
+    /// For the planner and for requests: tenant bundles have a limited share of the time.
     pub fn for_live_decisions() -> StarlarkInterpreter {
-        let usual = WorkerPoolSettings::default();
-        let tenants = WorkerPoolSettings { time_share: usual.time_share * debug_slowdown(), ..usual };
+        let defaults = WorkerPoolSettings::default();
+        let tenants = WorkerPoolSettings { time_share: defaults.time_share * debug_slowdown(), ..defaults };
         StarlarkInterpreter::with_settings(WorkerPoolSettings::for_cluster(), tenants)
     }
 
-    /// For what-if, shadow and benchmarks.
+    /// For what-if, shadow evaluation and benchmarks: no deadlines.
     pub fn for_simulation() -> StarlarkInterpreter {
-        let endless = WorkerPoolSettings::without_deadlines();
-        StarlarkInterpreter::with_settings(WorkerPoolSettings { start_timeout: endless.start_timeout, ..WorkerPoolSettings::for_cluster() }, endless)
+        let no_deadlines = WorkerPoolSettings::without_deadlines();
+        StarlarkInterpreter::with_settings(
+            WorkerPoolSettings {
+                start_timeout: no_deadlines.start_timeout,
+                ..WorkerPoolSettings::for_cluster()
+            },
+            no_deadlines,
+        )
     }
 
-    /// For a server that starts past every bundle.
+    /// For a server started with `--without-policies`.
     pub fn disabled() -> StarlarkInterpreter {
         StarlarkInterpreter { disabled: true, ..StarlarkInterpreter::for_live_decisions() }
     }
 
-    /// What to say where nothing is asked.
+    /// The warning to print if policies are disabled.
     pub fn disabled_notice(&self) -> Option<&'static str> {
-        let why = "no policy runs (--without-policies): jobs that a bundle in force is asked about wait or start as \
-                   `scheduler.policy_failure` says; `muster policy rollback` or `muster policy apply` puts another into \
-                   force, then restart without the flag";
-        self.disabled.then_some(why)
+        let notice = "policies are disabled (--without-policies): jobs of an active bundle wait or start according to \
+                      `scheduler.policy_failure`; run `muster policy rollback` or `muster policy apply`, then restart \
+                      without the flag";
+        self.disabled.then_some(notice)
     }
 
     fn with_settings(cluster: WorkerPoolSettings, tenants: WorkerPoolSettings) -> StarlarkInterpreter {
-        let workers = |confinement, patience| WorkerPool::new(WorkerCommand::this_binary(), confinement, patience);
+        let workers =
+            |confinement, settings| WorkerPool::new(WorkerCommand::this_binary(), confinement, settings);
         StarlarkInterpreter {
             cluster_workers: workers(cluster_confinement(), cluster),
             tenant_workers: workers(tenant_confinement(), tenants),
@@ -78,10 +84,10 @@ impl StarlarkInterpreter {
         }
     }
 
-    /// The workers that a version is asked in, and by which name.
+    /// The worker pool of a version, and the name of its worker.
     fn pool_and_key(&self, version: &BundleVersion) -> (&WorkerPool, String) {
         let name = match &version.scope {
-            // By its number too: a bundle that is applied again begins with a clean record.
+            // With the number, so that a bundle that is applied again starts without its earlier failures.
             PolicyScope::Cluster => format!("{} {}", version.number, version.bundle.hash),
             PolicyScope::Tenant(tenant) => tenant.to_string(),
         };
@@ -97,81 +103,87 @@ impl StarlarkInterpreter {
             return Err(DISABLED_REASON.to_string());
         }
         let (workers, name) = self.pool_and_key(version);
-        let answer = workers.query(&name, &version.bundle, |guest| question(guest));
+        let answer = workers.query(&name, &version.bundle, |worker| question(worker));
         self.log_suspension(version, &name, workers.suspension_reason(&name));
         answer.map_err(|error| error.to_string())
     }
 
-    /// Say once that a bundle is suspended, and once that it no longer is.
+    /// Logs once that a bundle is suspended, and once that it is no longer suspended.
     fn log_suspension(&self, version: &BundleVersion, name: &str, suspended: Option<String>) {
         let mut logged = self.logged_suspensions.lock().unwrap_or_else(PoisonError::into_inner);
         let (number, scope) = (version.number, &version.scope);
         match suspended {
             Some(why) if logged.insert(name.to_string()) => {
-                error!(version = number, %scope, %why, "a policy bundle is suspended; `muster policy rollback` goes back");
+                error!(version = number, %scope, %why, "policy bundle suspended; `muster policy rollback` restores the version before");
             }
             None if logged.remove(name) => {
-                info!(version = number, %scope, "a policy bundle answers again and is no longer suspended");
+                info!(version = number, %scope, "policy bundle answers again and is no longer suspended");
             }
             _ => {}
         }
     }
 
-    /// The same about many at once. Those of a tenant are asked one by one: each question has a clock of its own, and
-    /// one that takes too long spoils no other.
+    /// Queries many jobs. A tenant bundle is queried job by job, each with its own deadline, so that one slow call does
+    /// not fail the others.
     fn query_each<J, T>(
         &self,
         version: &BundleVersion,
         jobs: &[J],
         question: impl Fn(&dyn HookExecutor, &[J]) -> Vec<Result<T, PolicyError>>,
     ) -> Vec<Result<T, String>> {
-        let nobody = || PolicyError::WorkerFailed { message: "nobody answered".to_string() };
-        let one_by_one = |job| {
-            let only = |policies: &dyn HookExecutor| {
-                question(policies, std::slice::from_ref(job)).pop().unwrap_or_else(|| Err(nobody()))
+        let no_answer = || PolicyError::WorkerFailed { message: "the worker sent no answer".to_string() };
+        let query_one = |job| {
+            let single = |policies: &dyn HookExecutor| {
+                question(policies, std::slice::from_ref(job)).pop().unwrap_or_else(|| Err(no_answer()))
             };
-            self.query(version, only)
+            self.query(version, single)
         };
-        let together = |policies: &dyn HookExecutor| Ok(question(policies, jobs));
+        let batch = |policies: &dyn HookExecutor| Ok(question(policies, jobs));
         match &version.scope {
-            PolicyScope::Tenant(_) => jobs.iter().map(one_by_one).collect(),
-            PolicyScope::Cluster => match self.query(version, together) {
-                Ok(said) => said.into_iter().map(|one| one.map_err(|error| error.to_string())).collect(),
+            PolicyScope::Tenant(_) => jobs.iter().map(query_one).collect(),
+            PolicyScope::Cluster => match self.query(version, batch) {
+                Ok(answers) => {
+                    answers.into_iter().map(|one| one.map_err(|error| error.to_string())).collect()
+                }
                 Err(error) => jobs.iter().map(|_| Err(error.clone())).collect(),
             },
         }
     }
 }
 
-/// A build for tests runs policies twenty times slower, on machines that do other things as well.
+/// Debug builds run policies about twenty times slower, on machines that are busy with other tests.
 fn debug_slowdown() -> u32 {
     if cfg!(debug_assertions) { 40 } else { 1 }
 }
 
-/// The bounds of every call.
+/// The limits of every call.
 pub fn call_limits() -> Limits {
-    let usual = Limits::default();
-    Limits { call_time: usual.call_time * debug_slowdown(), load_time: usual.load_time * debug_slowdown(), ..usual }
-}
-
-fn tenant_confinement() -> Confinement {
-    let (usual, limits) = (Confinement::default(), call_limits());
-    Confinement {
-        call_time: usual.call_time * debug_slowdown(),
-        load_time: usual.load_time * debug_slowdown(),
-        cpu_seconds: usual.cpu_seconds * u64::from(debug_slowdown()),
-        limits,
-        ..usual
+    let defaults = Limits::default();
+    Limits {
+        call_time: defaults.call_time * debug_slowdown(),
+        load_time: defaults.load_time * debug_slowdown(),
+        ..defaults
     }
 }
 
-/// Those of the bundle that operators apply: a letter of calls has longer, and its answers more room.
-pub fn cluster_confinement() -> Confinement {
-    let (usual, slowness) = (Confinement::default(), if cfg!(debug_assertions) { 4_u32 } else { 1 });
+fn tenant_confinement() -> Confinement {
+    let (defaults, limits) = (Confinement::default(), call_limits());
     Confinement {
-        call_time: MESSAGE_TIMEOUT * slowness.min(2),
-        load_time: usual.load_time * slowness,
-        cpu_seconds: usual.cpu_seconds * u64::from(slowness),
+        call_time: defaults.call_time * debug_slowdown(),
+        load_time: defaults.load_time * debug_slowdown(),
+        cpu_seconds: defaults.cpu_seconds * u64::from(debug_slowdown()),
+        limits,
+        ..defaults
+    }
+}
+
+/// The limits of the cluster bundle, which operators apply: more time per batch, and larger answers.
+pub fn cluster_confinement() -> Confinement {
+    let (defaults, slowdown) = (Confinement::default(), if cfg!(debug_assertions) { 4_u32 } else { 1 });
+    Confinement {
+        call_time: BATCH_TIMEOUT * slowdown.min(2),
+        load_time: defaults.load_time * slowdown,
+        cpu_seconds: defaults.cpu_seconds * u64::from(slowdown),
         answer_bytes: BATCH_REPLY_BYTES_MAX,
         ..tenant_confinement()
     }

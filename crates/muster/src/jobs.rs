@@ -1,4 +1,4 @@
-//! Jobs as the commands handle them: which one is meant, and what became of it.
+//! Jobs as the commands handle them: resolving the id a user gives, fetching a job, its outcome and exit status.
 
 use std::str::FromStr;
 
@@ -6,15 +6,13 @@ use muster_core::JobId;
 use muster_protocol::job::{Job, JobList, JobState, JobSummary};
 
 use crate::client::{Client, RequestTarget};
-use crate::commands::ExitStatus;
-use crate::error::{CliError, Exit};
+use crate::error::{CliError, Exit, ExitStatus};
 
-/// A job as a person names it: `job-42`, `42`, `job-42.3`, or `-` for the caller's newest one.
+/// A job as the user names it: `job-42`, `42`, `job-42.3`, or `-` for the user's newest job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobRef {
-    /// By its id.
     Id(JobId),
-    /// The caller's job that was accepted last.
+    /// The job of the caller that was submitted last.
     Newest,
 }
 
@@ -27,7 +25,7 @@ impl FromStr for JobRef {
 }
 
 impl JobRef {
-    /// The id, asking the server where that is needed.
+    /// The id; asks the server for the newest job.
     pub fn resolve(self, client: &Client) -> Result<JobId, CliError> {
         match self {
             JobRef::Id(id) => Ok(id),
@@ -43,26 +41,24 @@ fn newest_job(client: &Client) -> Result<JobId, CliError> {
             .hint("`muster submit -- sleep 60`, or name a job by its id")
     };
     let task: JobId = parse_job_id(&page.jobs.first().ok_or_else(none)?.id)?;
-    // Of an array, the whole: its last task alone is never what is meant.
+    // For an array `-` means the whole array, not its last task.
     Ok(JobId::single(task.number))
 }
 
-/// An id as the server writes it.
+/// Parses an id from a response of the server.
 pub fn parse_job_id(text: &str) -> Result<JobId, CliError> {
     text.parse().map_err(|error: muster_core::ids::NotAJobId| CliError::failed(error.to_string()))
 }
 
-/// The address of a job.
 pub fn job_target(job: JobId) -> RequestTarget {
     RequestTarget::new("jobs").segment(&job.to_string())
 }
 
-/// All about a job.
 pub fn fetch_job(client: &Client, job: JobId) -> Result<Job, CliError> {
     client.get(job_target(job))
 }
 
-/// How many tasks an id means, where it means a whole array.
+/// The number of jobs in the array; `None` if the id is not that of a whole array.
 pub fn array_task_count(client: &Client, job: JobId) -> Result<Option<u64>, CliError> {
     if job.index.is_some() {
         return Ok(None);
@@ -70,7 +66,7 @@ pub fn array_task_count(client: &Client, job: JobId) -> Result<Option<u64>, CliE
     Ok(fetch_job(client, job)?.array.map(|counts| counts.values().sum()))
 }
 
-/// Whether nothing more will become of it, or of any task of it.
+/// Whether the job, or every job of the array, has ended.
 pub fn has_ended(job: &Job) -> bool {
     match &job.array {
         Some(counts) => {
@@ -80,16 +76,20 @@ pub fn has_ended(job: &Job) -> bool {
     }
 }
 
-/// Whether a job in this state stays in it.
+/// Whether the state is final.
 pub fn is_terminal(state: JobState) -> bool {
     matches!(state, JobState::Completed | JobState::Failed | JobState::Cancelled)
 }
 
-/// What `run` and `wait` return for a job that has ended: its own code, 128 + signal, or 1 when it has none of
-/// its own. A job that did not end well never gives 0; an array gives 0 when all of its tasks ended well.
+/// The exit status of `run` and `wait` for a job that has ended: its exit code, 128 + signal, or 1 if it has neither.
+/// A job that did not complete never gives 0; an array gives 0 only if all of its jobs completed.
 pub fn exit_status_of(job: &Job) -> ExitStatus {
     let Some(counts) = &job.array else { return own_exit_status(&job.summary) };
-    if counts.keys().all(|state| state == "completed") { ExitStatus::SUCCESS } else { ExitStatus(Exit::Failed as u8) }
+    if counts.keys().all(|state| state == "completed") {
+        ExitStatus::SUCCESS
+    } else {
+        ExitStatus(Exit::Failed as u8)
+    }
 }
 
 fn own_exit_status(job: &JobSummary) -> ExitStatus {
@@ -105,7 +105,7 @@ fn own_exit_status(job: &JobSummary) -> ExitStatus {
     }
 }
 
-/// How it ended, in a few words.
+/// How the job ended, in one line.
 pub fn outcome_text(job: &Job) -> String {
     let Some(counts) = &job.array else { return own_outcome_text(&job.summary) };
     let counts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();

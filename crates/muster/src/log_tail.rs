@@ -1,7 +1,6 @@
-//! The output of a job as it comes: every task, both streams, each to its place.
+//! Log following: prints the stdout and stderr of the selected tasks of a job as they arrive.
 //!
-//! A server that restarts ends the streams early. So where each one stands is kept, and following again goes on
-//! from there.
+//! The offset of each stream is kept, so that following resumes after a restart of the server without gaps or repeats.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,36 +10,33 @@ use muster_protocol::job::LogPiece;
 use muster_protocol::problem::Problem;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::client::{Client, SseEvent, EventStream, RequestTarget, stream_error};
+use crate::client::{Client, EventStream, RequestTarget, SseEvent, stream_error};
 use crate::error::CliError;
-use crate::waiter::{WaitOutcome, Waiter};
 use crate::jobs;
+use crate::waiter::{WaitOutcome, Waiter};
 
-/// Pieces that may wait to be printed.
+/// Capacity of the channel from the streams to the printer.
 const BUFFERED_PIECES_MAX: usize = 16;
 const STREAMS: [&str; 2] = ["stdout", "stderr"];
 
-/// Which output is wanted.
 #[derive(Debug, Clone)]
 pub struct LogSelection {
-    /// Of which job.
     pub job: JobId,
-    /// Of which attempt.
     pub attempt: u32,
-    /// Of which tasks.
     pub ranks: Vec<u32>,
 }
 
-/// Where each stream of an attempt stands.
+/// The position in each stream.
 #[derive(Debug, Default)]
 pub struct LogTail {
+    /// Bytes printed, by attempt, rank and stream.
     offsets: BTreeMap<(u32, u32, &'static str), u64>,
-    /// Text that has not ended its line yet, by stream; only kept where lines get a prefix.
+    /// Text after the last newline, by rank and stream; kept only if lines get a prefix.
     partial_lines: BTreeMap<(u32, String), String>,
 }
 
 impl LogTail {
-    /// Print what is there, without waiting for more.
+    /// Prints the output so far, without waiting for more.
     pub fn print_available(&mut self, client: &Client, wanted: &LogSelection) -> Result<(), CliError> {
         for (rank, stream) in selected_streams(wanted) {
             loop {
@@ -55,19 +51,19 @@ impl LogTail {
         self.print_partial_lines()
     }
 
-    /// Print what comes until the attempt ends, the server goes away, or the person has seen enough.
+    /// Prints the output until the attempt ends, the server closes the streams, or the waiter is interrupted or times out.
     pub fn follow(
         &mut self,
         client: &Client,
         wanted: &LogSelection,
-        patience: &mut Waiter,
+        waiter: &mut Waiter,
     ) -> Result<WaitOutcome<()>, CliError> {
         if wanted.attempt == 0 {
-            return Ok(WaitOutcome::Ready(())); // It never ran.
+            return Ok(WaitOutcome::Ready(())); // The job never ran.
         }
         let mut pieces = self.open_streams(client, wanted)?;
         loop {
-            match patience.wait_for(pieces.recv()) {
+            match waiter.wait_for(pieces.recv()) {
                 WaitOutcome::Ready(Some(piece)) => self.print_piece(wanted, piece?)?,
                 WaitOutcome::Ready(None) => return self.print_partial_lines().map(WaitOutcome::Ready),
                 WaitOutcome::Interrupted => return Ok(WaitOutcome::Interrupted),
@@ -105,14 +101,14 @@ impl LogTail {
         if wanted.ranks.len() == 1 {
             return write_stream(stream, &piece.text);
         }
-        let begun = self.partial_lines.entry((piece.rank, stream.to_string())).or_default();
-        begun.push_str(&piece.text);
-        let whole = begun.rfind('\n').map_or(0, |end| end + 1);
-        let lines: String = begun.drain(..whole).collect();
+        let pending = self.partial_lines.entry((piece.rank, stream.to_string())).or_default();
+        pending.push_str(&piece.text);
+        let complete = pending.rfind('\n').map_or(0, |end| end + 1);
+        let lines: String = pending.drain(..complete).collect();
         write_stream(stream, &with_rank(piece.rank, &lines))
     }
 
-    /// Lines that were never ended.
+    /// Prints last lines that have no newline.
     fn print_partial_lines(&mut self) -> Result<(), CliError> {
         for ((rank, stream), text) in std::mem::take(&mut self.partial_lines) {
             write_stream(&stream, &with_rank(rank, &text))?;
@@ -125,7 +121,7 @@ fn selected_streams(wanted: &LogSelection) -> impl Iterator<Item = (u32, &'stati
     wanted.ranks.iter().flat_map(|rank| STREAMS.map(|stream| (*rank, stream)))
 }
 
-/// A stream that breaks ends like one that is over: whoever follows looks at the job next, and knows.
+/// A broken stream ends like a complete one: the caller fetches the job next and follows again if it still runs.
 async fn forward_pieces(mut stream: EventStream, to: Sender<Result<LogPiece, CliError>>) {
     while let Ok(Some(message)) = stream.next().await {
         let last = message.event != "piece";
@@ -144,10 +140,10 @@ fn parse_piece(message: &SseEvent) -> Result<LogPiece, CliError> {
 }
 
 fn unexpected_message(error: muster_json::JsonError) -> CliError {
-    CliError::failed(format!("the server sends something else than output: {error}"))
+    CliError::failed(format!("the server sent an unreadable log piece: {error}"))
 }
 
-/// Each line says which task it is from.
+/// Prefixes each line with its rank.
 fn with_rank(rank: u32, text: &str) -> String {
     text.lines().map(|line| format!("[{rank}] {line}\n")).collect()
 }

@@ -1,7 +1,7 @@
-//! Moments as people write them on the command line: a clock time, a date, or a span from now.
+//! Moments on the command line: a clock time, a date, or a span from now.
 //!
-//! A clock time and a date are those of the user's time zone. Nothing is guessed: a bare number is refused, and a
-//! command that was given a clock time or a date prints the moment it was read as.
+//! Clock times and dates are in the user's time zone. Nothing is guessed: a bare number is refused, and a command that
+//! is given a clock time or a date prints the moment it was parsed as.
 
 use jiff::civil::{Date, Time};
 use jiff::{Timestamp, ToSpan, Zoned};
@@ -10,7 +10,7 @@ use muster_protocol::input::Moment;
 use crate::output;
 use crate::units;
 
-/// Read a moment from now on, in the user's time zone.
+/// Parses a moment relative to now, in the user's time zone.
 pub fn parse_moment(text: &str) -> Result<ParsedMoment, String> {
     parse_moment_at(text, &Zoned::now())
 }
@@ -20,14 +20,14 @@ pub fn parse_moment(text: &str) -> Result<ParsedMoment, String> {
 pub struct ParsedMoment {
     /// Unix milliseconds.
     pub ms: i64,
-    /// It was written as a clock time or a date, which only the time zone makes a moment.
+    /// Written as a clock time or a date, so that it depends on the time zone.
     is_local: bool,
-    /// It was over when it was written.
+    /// In the past when it was parsed.
     pub is_past: bool,
 }
 
 impl ParsedMoment {
-    /// As the API reads it. A clock time or a date is first printed as the moment it is.
+    /// The value for the API. A clock time or a date is also printed as the moment it was parsed as.
     pub fn announced_moment(&self, what: &str) -> Moment {
         if self.is_local {
             output::print_stderr(&format!("{what} {}", units::local_time_text(self.ms)));
@@ -35,13 +35,13 @@ impl ParsedMoment {
         self.to_api_moment()
     }
 
-    /// As the API reads it.
+    /// The value for the API.
     pub fn to_api_moment(&self) -> Moment {
         Moment::UnixMs(u64::try_from(self.ms).unwrap_or(0))
     }
 }
 
-/// The same, at a given time in a given zone.
+/// Parses a moment relative to `now`, in the time zone of `now`.
 fn parse_moment_at(text: &str, now: &Zoned) -> Result<ParsedMoment, String> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -54,7 +54,11 @@ fn parse_moment_at(text: &str, now: &Zoned) -> Result<ParsedMoment, String> {
             "`{text}` is in the past; write a span from now such as `{span}`, or a clock time such as `18:00`"
         ));
     }
-    let given = |ms: i64, local: bool| ParsedMoment { ms, is_local: local, is_past: ms < now.timestamp().as_millisecond() };
+    let given = |ms: i64, local: bool| ParsedMoment {
+        ms,
+        is_local: local,
+        is_past: ms < now.timestamp().as_millisecond(),
+    };
     if let Some(ms) = parse_offset_from_now(text, now) {
         return ms.map(|ms| given(ms, false));
     }
@@ -71,7 +75,7 @@ fn past_offset(text: &str) -> Option<&str> {
     units::parse_duration_ms(span).is_ok().then_some(span)
 }
 
-/// `now`, `now+2h`, or `2h` alone; none where it is no span at all.
+/// `now`, `now+2h`, or `2h` alone; `None` if the text is not a span.
 fn parse_offset_from_now(text: &str, now: &Zoned) -> Option<Result<i64, String>> {
     let now_ms = now.timestamp().as_millisecond();
     let span = match text.strip_prefix("now") {
@@ -91,7 +95,8 @@ fn parse_civil_time(text: &str, now: &Zoned) -> Result<Zoned, String> {
     let (day, clock) = match parse_day(text, now) {
         Some(day) => (Some(day), None),
         None => {
-            match text.match_indices([' ', 't']).find_map(|(at, _)| Some((parse_day(&text[..at], now)?, at))) {
+            match text.match_indices([' ', 't']).find_map(|(at, _)| Some((parse_day(&text[..at], now)?, at)))
+            {
                 Some((day, at)) => (Some(day), Some(text[at + 1..].trim())),
                 None => (None, Some(text)),
             }
@@ -100,11 +105,11 @@ fn parse_civil_time(text: &str, now: &Zoned) -> Result<Zoned, String> {
     let time = clock.map_or(Ok(Time::midnight()), parse_clock_time)?;
     let at = |day: Date| {
         let zoned = day.to_datetime(time).to_zoned(now.time_zone().clone());
-        zoned.map_err(|_| format!("`{text}` is outside of the calendar"))
+        zoned.map_err(|_| format!("`{text}` is out of range"))
     };
     match day {
         Some(day) => at(day),
-        // The next time that the clock shows it.
+        // The next time at which the clock shows this time.
         None => match at(now.date())? {
             today if today > *now => Ok(today),
             _ => at(now.date().saturating_add(1.day())),
@@ -163,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// A Tuesday at half past two in the afternoon, by a clock one hour before UTC, two in summer.
+    /// A Tuesday, 14:30 in a time zone one hour ahead of UTC, two in summer.
     fn now() -> Zoned {
         let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         "2026-11-17T13:30:00Z".parse::<Timestamp>().unwrap().to_zoned(zone)

@@ -1,21 +1,21 @@
-//! Where a job was placed and why there, in words.
+//! The placement of a job and its score, for people.
 
 use muster_protocol::score::{Score, ScoreTerm};
 
-/// `gpu01, cheapest of 12 kinds of free space: waste +35, locality +60 (thousandths of a GPU)`. Nothing of a gang that
-/// grew over more nodes: the score is that of its first place.
+/// `gpu01, lowest cost of 12 kinds of nodes: waste +35, locality +60 (thousandths of a GPU)`. `None` for a gang on
+/// several nodes: the score describes its first node only.
 pub fn placement_summary(nodes: &[String], score: &Score) -> Option<String> {
     let [node] = nodes else { return None };
     let among = match score.compared {
-        0 | 1 => "the only kind of free space that would do".to_string(),
-        compared => format!("cheapest of {compared} kinds of free space"),
+        0 | 1 => "the only kind of node that fits".to_string(),
+        compared => format!("lowest cost of {compared} kinds of nodes"),
     };
     Some(format!("{node}, {among}: {}", score_terms_text(&score.terms)))
 }
 
 fn score_terms_text(terms: &[ScoreTerm]) -> String {
     if terms.is_empty() {
-        return "it costs nothing".to_string();
+        return "cost 0".to_string();
     }
     let words: Vec<String> = terms.iter().map(|term| format!("{} {:+}", term.name, term.milli)).collect();
     format!("{} (thousandths of a GPU)", words.join(", "))
@@ -32,9 +32,9 @@ mod tests {
         let nodes = ["gpu01".to_string()];
         let chosen = score(vec![term("waste", -35), term("locality", 60)], 12);
         let wanted =
-            "gpu01, cheapest of 12 kinds of free space: waste -35, locality +60 (thousandths of a GPU)";
+            "gpu01, lowest cost of 12 kinds of nodes: waste -35, locality +60 (thousandths of a GPU)";
         assert_eq!(placement_summary(&nodes, &chosen).as_deref(), Some(wanted));
-        let only = "gpu01, the only kind of free space that would do: it costs nothing";
+        let only = "gpu01, the only kind of node that fits: cost 0";
         assert_eq!(placement_summary(&nodes, &score(Vec::new(), 1)).as_deref(), Some(only));
         assert_eq!(placement_summary(&["gpu01", "gpu02"].map(String::from), &chosen), None);
     }

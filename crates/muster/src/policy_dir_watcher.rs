@@ -1,8 +1,8 @@
-//! Policies of a folder, put into force when it changes (`policies.dir`).
+//! Watches the policy folder of the server (`policies.dir`) and applies its policies when they change.
 //!
-//! The folder is looked at every two seconds, and what is found counts once two looks found the same: nobody puts half of
-//! an edit into force. A folder that has not changed since it was last put into force changes nothing, so that whoever
-//! rolls back in a hurry is not overruled by it. Files that do not compile are told in the log, and what is in force stays.
+//! The folder is polled every two seconds and applied once two polls find the same contents, so that half-written edits
+//! are not applied. Unchanged contents are never applied again, so a manual rollback stays in effect. Compile errors and
+//! failing tests are logged, and the active policies stay.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,68 +15,62 @@ use muster_server::cluster::{Cluster, ServerRole};
 use muster_server::policies::Interpreter;
 use tracing::{error, info};
 
-use crate::commands::policy::policy_dirs;
+use crate::policy_dirs;
 
-/// Between two looks.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Under whose name its versions are kept.
+/// The actor that applied the versions of the folder.
 const ACTOR_NAME: &str = muster_core::objects::token::POLICY_FOLDER_NAME;
 
 type PolicyFiles = BTreeMap<String, String>;
 
 /// Watches a folder as long as the process lives.
 pub struct PolicyDirWatcher {
-    /// Which.
     pub path: PathBuf,
-    /// Where policies are put into force.
     pub cluster: Cluster,
-    /// Who compiles them.
     pub interpreter: Arc<dyn Interpreter>,
 }
 
-/// What was found so far.
+/// Contents found by earlier polls, or the error of reading them.
 #[derive(Debug, Default)]
 struct FolderChanges {
-    /// By the last look.
     last_seen: Option<Result<PolicyFiles, String>>,
-    /// What was dealt with last, well or not.
+    /// The contents handled last, applied or rejected.
     last_handled: Option<Result<PolicyFiles, String>>,
 }
 
 impl FolderChanges {
-    /// What is to be dealt with now: what two looks found that nobody dealt with.
+    /// The contents to handle now: found by two polls in a row and not handled before.
     fn next_stable(&mut self, found: Result<PolicyFiles, String>) -> Option<Result<PolicyFiles, String>> {
-        let same = self.last_seen.as_ref() == Some(&found);
-        let news = same && self.last_handled.as_ref() != Some(&found);
+        let is_stable = self.last_seen.as_ref() == Some(&found);
+        let is_new = is_stable && self.last_handled.as_ref() != Some(&found);
         self.last_seen = Some(found.clone());
-        news.then_some(found)
+        is_new.then_some(found)
     }
 }
 
-/// Why a folder is not in force as it is.
+/// Why the contents of a folder were not applied.
 struct ApplyFailure {
     message: String,
-    /// Whether it may be otherwise at the next look although the folder has not changed.
+    /// Whether the same contents may be accepted at a later poll.
     is_transient: bool,
 }
 
 impl PolicyDirWatcher {
-    /// Watch.
     pub fn watch(self) {
-        let mut looks = FolderChanges::default();
-        let mut said = None;
+        let mut changes = FolderChanges::default();
+        let mut last_logged = None;
         loop {
             let leads = matches!(self.cluster.role(), ServerRole::Leading { .. });
-            if let Some(found) = looks.next_stable(self.read_files()).filter(|_| leads) {
-                let trouble = self.apply_if_new(&found).err();
-                if trouble.as_ref().is_none_or(|trouble| !trouble.is_transient) {
-                    looks.last_handled = Some(found);
+            if let Some(found) = changes.next_stable(self.read_files()).filter(|_| leads) {
+                let failure = self.apply_if_new(&found).err();
+                if failure.as_ref().is_none_or(|failure| !failure.is_transient) {
+                    changes.last_handled = Some(found);
                 }
-                let what = trouble.map(|trouble| trouble.message);
-                if let Some(what) = what.as_ref().filter(|_| what != said) {
-                    error!(folder = %self.path.display(), %what, "the policies in force stay");
+                let message = failure.map(|failure| failure.message);
+                if let Some(reason) = message.as_ref().filter(|_| message != last_logged) {
+                    error!(folder = %self.path.display(), %reason, "policy folder not applied; the active policies stay");
                 }
-                said = what;
+                last_logged = message;
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -86,35 +80,37 @@ impl PolicyDirWatcher {
         policy_dirs::read_policies(&self.path).map_err(|error| error.message)
     }
 
-    /// Deal with what was found.
+    /// Compiles, tests and applies the contents, unless they are those that the watcher applied last.
     fn apply_if_new(&self, found: &Result<PolicyFiles, String>) -> Result<(), ApplyFailure> {
-        let files = found.as_ref().map_err(|what| ApplyFailure { message: what.clone(), is_transient: false })?;
+        let files =
+            found.as_ref().map_err(|error| ApplyFailure { message: error.clone(), is_transient: false })?;
         if self.was_applied(files) {
             return Ok(());
         }
         let compiled = self.interpreter.compile(&PolicyScope::Cluster, files.clone());
-        let bundle = compiled.map_err(|errors| ApplyFailure { message: errors.join("\n"), is_transient: false })?;
+        let bundle =
+            compiled.map_err(|errors| ApplyFailure { message: errors.join("\n"), is_transient: false })?;
         let failing =
             self.interpreter.failing_tests(&PolicyScope::Cluster, files).unwrap_or_else(|error| vec![error]);
         if !failing.is_empty() {
-            let what = format!("tests of the policies fail:\n{}", failing.join("\n"));
-            return Err(ApplyFailure { message: what, is_transient: false });
+            let message = format!("tests of the policies fail:\n{}", failing.join("\n"));
+            return Err(ApplyFailure { message, is_transient: false });
         }
         let why = format!("{} has changed", self.path.display());
         let command = Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: Arc::new(bundle), why };
         let applied = self.cluster.execute_blocking(Actor::local(ACTOR_NAME), command);
-        // A job may wait for a pool that the folder no longer has: not for ever.
-        applied.map_err(|declined| ApplyFailure { message: declined.to_string(), is_transient: true })?;
-        info!(folder = %self.path.display(), "policies are in force as their folder has them");
+        // The refusal may end: a waiting job that needs a pool which the folder no longer registers may start or end.
+        applied.map_err(|refusal| ApplyFailure { message: refusal.to_string(), is_transient: true })?;
+        info!(folder = %self.path.display(), "policy folder applied");
         Ok(())
     }
 
-    /// Whether the folder was put into force as it is now. Someone may have put other policies into force since.
+    /// Whether the watcher applied these contents last. Other policies may have been applied by hand since.
     fn was_applied(&self, files: &PolicyFiles) -> bool {
         self.cluster.read(|state| {
             let versions = state.policies.versions();
-            let ours = versions.into_iter().rev().find(|version| version.by == ACTOR_NAME);
-            ours.is_some_and(|version| version.bundle.files == *files)
+            let last = versions.into_iter().rev().find(|version| version.by == ACTOR_NAME);
+            last.is_some_and(|version| version.bundle.files == *files)
         })
     }
 }
@@ -126,14 +122,14 @@ mod tests {
     #[test]
     fn contents_seen_twice_are_applied_once() {
         let files = |text: &str| Ok(BTreeMap::from([("a.gsky".to_string(), text.to_string())]));
-        let mut looks = FolderChanges::default();
-        assert_eq!(looks.next_stable(files("half")), None);
-        assert_eq!(looks.next_stable(files("whole")), None, "it is being written");
-        assert_eq!(looks.next_stable(files("whole")), Some(files("whole")));
-        assert_eq!(looks.next_stable(files("whole")), Some(files("whole")), "nobody has dealt with it");
-        looks.last_handled = Some(files("whole"));
-        assert_eq!(looks.next_stable(files("whole")), None);
+        let mut changes = FolderChanges::default();
+        assert_eq!(changes.next_stable(files("half")), None);
+        assert_eq!(changes.next_stable(files("whole")), None, "the file may still be being written");
+        assert_eq!(changes.next_stable(files("whole")), Some(files("whole")));
+        assert_eq!(changes.next_stable(files("whole")), Some(files("whole")), "not handled yet");
+        changes.last_handled = Some(files("whole"));
+        assert_eq!(changes.next_stable(files("whole")), None);
         let gone = || Err("no folder".to_string());
-        assert_eq!((looks.next_stable(gone()), looks.next_stable(gone())), (None, Some(gone())));
+        assert_eq!((changes.next_stable(gone()), changes.next_stable(gone())), (None, Some(gone())));
     }
 }

@@ -1,4 +1,4 @@
-//! Policies in files: each folder is a bundle, because a policy may load what lies beside it and nothing else.
+//! Reading policies from folders: each folder is a bundle, because a policy may load only files of its own folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,24 +7,24 @@ use muster_policy::{POLICY_EXTENSION, PolicyError};
 
 use crate::error::CliError;
 
-/// Where policies lie if nobody says it.
+/// The folder that is read if the user names none.
 pub const DEFAULT_POLICY_DIR: &str = "policies";
 
-/// A folder with policies.
 #[derive(Debug, Default)]
 pub struct PolicyDir {
-    /// Where.
     pub path: PathBuf,
-    /// Each `*.gsky` of it.
+    /// The text of each `*.gsky` file, by name.
     pub files: BTreeMap<String, String>,
-    /// Those that were asked for.
+    /// Names of the files that the user selected.
     pub selected: BTreeSet<String>,
 }
 
 impl PolicyDir {
     fn read(path: &Path) -> Result<PolicyDir, CliError> {
         let mut folder = PolicyDir { path: path.to_path_buf(), ..PolicyDir::default() };
-        for entry in dir_entries(path)?.into_iter().filter(|entry| entry.is_file() && has_policy_extension(entry)) {
+        for entry in
+            dir_entries(path)?.into_iter().filter(|entry| entry.is_file() && has_policy_extension(entry))
+        {
             let text = std::fs::read_to_string(&entry);
             let text = text.map_err(|error| cannot_read(&entry, &error))?;
             folder.files.insert(file_name(&entry), text);
@@ -32,7 +32,7 @@ impl PolicyDir {
         Ok(folder)
     }
 
-    /// How a file of it is called in messages.
+    /// The path of a file of the folder, for messages.
     pub fn display_path(&self, name: &str) -> String {
         match self.path == Path::new(".") {
             true => name.to_string(),
@@ -40,30 +40,30 @@ impl PolicyDir {
         }
     }
 
-    /// What is wrong with a file, with the line and a mark under the place.
+    /// The error with its source line and a mark under the column.
     pub fn error_with_source(&self, error: &PolicyError) -> String {
         match error {
-            PolicyError::InvalidAt { file, line, column, message: what } => {
-                let place = format!("{}:{line}:{column}: {what}", self.display_path(file));
+            PolicyError::InvalidAt { file, line, column, message } => {
+                let located = format!("{}:{line}:{column}: {message}", self.display_path(file));
                 let source = self.files.get(file).and_then(|text| text.lines().nth(line.saturating_sub(1)));
                 let marked = source.map(|source| {
-                    let before: String = source.chars().take(column.saturating_sub(1)).map(padding_for).collect();
+                    let before: String =
+                        source.chars().take(column.saturating_sub(1)).map(padding_for).collect();
                     format!("\n    | {source}\n    | {before}^")
                 });
-                place + &marked.unwrap_or_default()
+                located + &marked.unwrap_or_default()
             }
-            PolicyError::Invalid { file, message: what } => format!("{}: {what}", self.display_path(file)),
+            PolicyError::Invalid { file, message } => format!("{}: {message}", self.display_path(file)),
             PolicyError::Unreadable { .. } | PolicyError::WorkerFailed { .. } => error.to_string(),
         }
     }
 }
 
-/// Each `*.gsky` of one folder.
 fn read_files(folder: &Path) -> Result<BTreeMap<String, String>, CliError> {
     PolicyDir::read(folder).map(|folder| folder.files)
 }
 
-/// Each `*.gsky` of one folder, of which there must be some.
+/// The `*.gsky` files of one folder; an error if it has none.
 pub fn read_policies(folder: &Path) -> Result<BTreeMap<String, String>, CliError> {
     let files = read_files(folder)?;
     match files.is_empty() {
@@ -72,16 +72,16 @@ pub fn read_policies(folder: &Path) -> Result<BTreeMap<String, String>, CliError
     }
 }
 
-/// What keeps the mark under its place.
-fn padding_for(letter: char) -> char {
-    if letter == '\t' { '\t' } else { ' ' }
+/// Keeps tabs, so that the mark stays under its column.
+fn padding_for(character: char) -> char {
+    if character == '\t' { '\t' } else { ' ' }
 }
 
-/// The folders of these paths. A folder means all that is in it and below, a file means itself.
+/// The folders of these paths. A folder selects all files in it and below it; a file selects itself.
 pub fn read_policy_dirs(paths: &[PathBuf]) -> Result<Vec<PolicyDir>, CliError> {
-    let usual = [PathBuf::from(DEFAULT_POLICY_DIR)];
+    let default = [PathBuf::from(DEFAULT_POLICY_DIR)];
     let mut folders = BTreeMap::new();
-    for path in if paths.is_empty() { &usual } else { paths } {
+    for path in if paths.is_empty() { &default } else { paths } {
         if path.is_dir() {
             collect_dir(path, &mut folders)?;
         } else {
@@ -102,7 +102,7 @@ fn collect_dir(path: &Path, folders: &mut BTreeMap<PathBuf, PolicyDir>) -> Resul
         folder.selected = folder.files.keys().cloned().collect();
         folders.insert(path.to_path_buf(), folder);
     }
-    // A link could lead back here.
+    // Symbolic links are not followed: they could form a cycle.
     for below in dir_entries(path)?.into_iter().filter(|entry| entry.is_dir() && !entry.is_symlink()) {
         collect_dir(&below, folders)?;
     }
@@ -115,7 +115,10 @@ fn collect_file(path: &Path, folders: &mut BTreeMap<PathBuf, PolicyDir>) -> Resu
         return Err(CliError::failed(format!("there is no file or folder `{}`", path.display())));
     }
     if !has_policy_extension(path) {
-        return Err(CliError::usage(format!("`{}` is no policy: they end in `.{POLICY_EXTENSION}`", path.display())));
+        return Err(CliError::usage(format!(
+            "`{}` is no policy: they end in `.{POLICY_EXTENSION}`",
+            path.display()
+        )));
     }
     if !folders.contains_key(&parent) {
         folders.insert(parent.clone(), PolicyDir::read(&parent)?);
@@ -124,7 +127,6 @@ fn collect_file(path: &Path, folders: &mut BTreeMap<PathBuf, PolicyDir>) -> Resu
     Ok(())
 }
 
-/// The folder that a file lies in.
 fn parent_dir(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new(".")).to_path_buf()
@@ -138,7 +140,7 @@ fn dir_entries(path: &Path) -> Result<Vec<PathBuf>, CliError> {
 }
 
 fn has_policy_extension(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == POLICY_EXTENSION)
+    path.extension().is_some_and(|extension| extension == POLICY_EXTENSION)
 }
 
 fn file_name(path: &Path) -> String {

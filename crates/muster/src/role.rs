@@ -1,28 +1,28 @@
-//! Which program we are, by the name we were called with.
+//! The program to run, selected by the name of the executable.
 
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::commands::{ExitStatus, CommandResult};
+use crate::error::{CommandResult, ExitStatus};
 use crate::output;
 
 /// The programs in this binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// `muster`, and every name we do not know.
+    /// `muster`, and every unknown name.
     Muster,
     /// `gpu-cli`, the command line of the commissioning document.
     GpuCli,
-    /// `scheduler`, its server.
+    /// `scheduler`, the server of the commissioning document.
     Scheduler,
-    /// `agent`, the program of a node.
+    /// `agent`, the node agent of the commissioning document.
     Agent,
     /// `star`, the policy tool.
     Star,
 }
 
 impl Role {
-    /// By the first word of the command line.
+    /// The role for the first word of the command line.
     pub fn from_program_name(words: &[OsString]) -> Role {
         let name = words.first().map(Path::new).and_then(Path::file_stem).and_then(|name| name.to_str());
         match name {
@@ -35,13 +35,14 @@ impl Role {
     }
 }
 
-/// `EX_UNAVAILABLE` of sysexits.h: what was asked for is not there.
+/// `EX_UNAVAILABLE` of sysexits.h.
 const EXIT_UNAVAILABLE: u8 = 69;
-/// The node agent does not run on its own yet.
+
+/// The node agent does not run as a program of its own yet.
 pub fn agent_unavailable() -> CommandResult {
     output::print_stderr(concat!(
         "agent: in this version the agent runs inside the server, on the same machine.\n",
-        "  `muster dev --real` runs real jobs here; `muster dev` plays a cluster.\n",
+        "  `muster dev --real` runs real jobs on this machine; `muster dev` simulates a cluster.\n",
         "  Agents on other machines come with a later version; nothing was started."
     ));
     Ok(ExitStatus(EXIT_UNAVAILABLE))

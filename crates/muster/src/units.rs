@@ -1,4 +1,4 @@
-//! Amounts as people write and read them: durations, memory, moments.
+//! Parsing and formatting of durations, times, memory sizes and counts.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,32 +12,33 @@ pub fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Read `90s`, `2h`, `1h30m`, `7d`, or Slurm's `2:30:00` and `1-12:00:00`. What could be two things is refused.
+/// Parses `90s`, `2h`, `1h30m`, `7d`, or Slurm's `2:30:00` and `1-12:00:00`. Ambiguous text such as `18:00` is refused.
 pub fn parse_duration_ms(text: &str) -> Result<i64, String> {
     if parse_digits(text).is_some() {
         return Err(format!("`{text}` has no unit; write `{text}s`, `{text}m` or `{text}h`"));
     }
     if text.split(':').count() == 2 && !text.contains('-') && parse_slurm_duration_ms(text).is_some() {
         let first = text.split(':').next().unwrap_or_default();
-        return Err(format!("`{text}` may be minutes or hours; write for example `{first}m` or `{first}h`"));
+        return Err(format!(
+            "`{text}` is ambiguous (minutes or hours); write for example `{first}m` or `{first}h`"
+        ));
     }
     parse_units_or_slurm_ms(text)
 }
 
-/// A time limit, and how it was read where Slurm has a rule that not everybody knows.
+/// A time limit, with a note if it was parsed by a rule of Slurm that not every user knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeLimit {
-    /// Milliseconds.
     pub ms: i64,
-    /// What to tell the person.
+    /// How the text was parsed, for standard error.
     pub note: Option<String>,
 }
 
-/// Read a time limit as Slurm does: a bare number is minutes, `30:00` is minutes and seconds.
+/// Parses a time limit as Slurm does: a bare number is minutes, `30:00` is minutes and seconds.
 pub fn parse_time_limit(text: &str) -> Result<TimeLimit, String> {
     let bare = parse_digits(text).map(|minutes| minutes.checked_mul(MINUTE));
     let ms = match bare {
-        Some(ms) => ms.ok_or_else(|| format!("`{text}` minutes are longer than any machine lives"))?,
+        Some(ms) => ms.ok_or_else(|| format!("`{text}` minutes is out of range"))?,
         None => parse_units_or_slurm_ms(text)?,
     };
     let note = match text.contains(':') && text.split(':').count() == 2 && !text.contains('-') {
@@ -53,7 +54,8 @@ fn parse_units_or_slurm_ms(text: &str) -> Result<i64, String> {
     read.ok_or_else(|| format!("`{text}` is not a duration; write for example `90s`, `2h`, `1h30m` or `7d`"))
 }
 
-/// `minutes:seconds`, `hours:minutes:seconds`, and `days-hours[:minutes[:seconds]]`. Only the first field is free.
+/// `minutes:seconds`, `hours:minutes:seconds`, and `days-hours[:minutes[:seconds]]`. All fields but the first are bounded
+/// (60 seconds, 60 minutes, 24 hours).
 fn parse_slurm_duration_ms(text: &str) -> Option<i64> {
     let (days, clock) = match text.split_once('-') {
         Some((days, clock)) => (Some(parse_digits(days)?), clock),
@@ -94,14 +96,14 @@ fn parse_digits(text: &str) -> Option<i64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// Read a part of a GPU: `0.5`.
+/// Parses a GPU share such as `0.5`.
 pub fn parse_gpu_share(text: &str) -> Result<f64, String> {
     let bad =
-        || format!("`{text}` is not a part of a GPU; write a number above 0 and up to 1, for example `0.5`");
+        || format!("`{text}` is not a GPU share; write a number above 0 and up to 1, for example `0.5`");
     text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0).ok_or_else(bad)
 }
 
-/// Read `40G`, `512M`, `1.5T`, `64GiB`, or plain MiB. Everything is binary: 1 G is 1,024 MiB.
+/// Parses `40G`, `512M`, `1.5T`, `64GiB`, or a plain number of MiB. All units are binary: 1 G is 1,024 MiB.
 pub fn parse_memory_mib(text: &str) -> Result<u64, String> {
     let bad = || format!("`{text}` is not an amount of memory; write for example `40G`, `512M` or `1.5T`");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -119,7 +121,7 @@ pub fn parse_memory_mib(text: &str) -> Result<u64, String> {
     Ok(mib.round() as u64)
 }
 
-/// `64 GiB`, `512 MiB`: as few digits as say the truth.
+/// `64 GiB`, `79.6 GiB`, `512 MiB`.
 pub fn memory_text(mib: u64) -> String {
     match mib {
         0..1024 => format!("{mib} MiB"),
@@ -128,14 +130,13 @@ pub fn memory_text(mib: u64) -> String {
     }
 }
 
-/// Read how many GPUs: `2`.
 pub fn parse_gpu_count(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| {
         format!("`{text}` is not a number of GPUs; write a whole number from 0 on, for example `2`")
     })
 }
 
-/// An amount with two digits after the point, and with more where it is small: only nothing reads `0.00`.
+/// An amount with two decimals, and with more if it is small: only zero is printed as `0.00`.
 pub fn amount_text(amount: f64) -> String {
     match amount.abs() {
         small if small > 0.0 && small < 0.0001 => format!("{amount:.8}"),
@@ -155,11 +156,11 @@ pub fn count_text(number: impl Into<u64>, word: &str) -> String {
 /// `5,012`.
 pub fn thousands_text(number: u64) -> String {
     let digits = number.to_string();
-    let place = |(place, digit): (usize, char)| {
-        let comma = place > 0 && (digits.len() - place).is_multiple_of(3);
+    let with_comma = |(index, digit): (usize, char)| {
+        let comma = index > 0 && (digits.len() - index).is_multiple_of(3);
         [comma.then_some(','), Some(digit)]
     };
-    digits.chars().enumerate().flat_map(place).flatten().collect()
+    digits.chars().enumerate().flat_map(with_comma).flatten().collect()
 }
 
 /// `14s`, `2m05s`, `3h20m`, `2d04h`: two units at most.
@@ -175,13 +176,13 @@ pub fn duration_text(ms: i64) -> String {
     }
 }
 
-/// A span in the words of the server, which `muster why` repeats: `1s128ms`, `15s`, `1h2m3s`.
+/// A span in the format of the server's sentences: `1s128ms`, `15s`, `1h2m3s`.
 pub fn runtime_text(ms: i64) -> String {
     time::format_duration_rounded_ms(ms)
 }
 
-/// A moment where the user is, `2026-11-15 04:21:05+01:00`; in UTC `2026-11-15 03:21:05Z`. Always with its
-/// distance from UTC, so that lines from two machines can be compared.
+/// A moment in the user's time zone, `2026-11-15 04:21:05+01:00`; in UTC `2026-11-15 03:21:05Z`. Always with its
+/// offset from UTC, so that output of two machines can be compared.
 pub fn local_time_text(ms: i64) -> String {
     time_text_in(ms, TimeZone::system())
 }
@@ -193,7 +194,7 @@ fn time_text_in(ms: i64, zone: TimeZone) -> String {
     zoned.strftime(format).to_string()
 }
 
-/// The clock time of a moment where the user is, `03:21:05`.
+/// The clock time of a moment in the user's time zone, `03:21:05`.
 pub fn local_clock_text(ms: i64) -> String {
     match Timestamp::from_millisecond(ms) {
         Ok(moment) => moment.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string(),
@@ -201,7 +202,7 @@ pub fn local_clock_text(ms: i64) -> String {
     }
 }
 
-/// A sentence of the server, with the moments in it where the user is. The server writes `2026-11-15T03:21:05Z`.
+/// A sentence of the server with its moments (`2026-11-15T03:21:05Z`) in the user's time zone.
 pub fn localize_timestamps(sentence: &str) -> String {
     let word = |word: &str| match word.parse::<Timestamp>() {
         Ok(moment) if word.contains('T') => self::local_time_text(moment.as_millisecond()),
@@ -210,7 +211,7 @@ pub fn localize_timestamps(sentence: &str) -> String {
     sentence.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The same with the date where it is not the day of `now_ms`: `2026-03-02 03:21:05`.
+/// The clock time, with the date if it is not the day of `now_ms`: `2026-03-02 03:21:05`.
 pub fn local_clock_text_with_date(ms: i64, now_ms: i64) -> String {
     let day =
         |ms: i64| Timestamp::from_millisecond(ms).ok().map(|moment| moment.to_zoned(TimeZone::UTC).date());
@@ -220,9 +221,13 @@ pub fn local_clock_text_with_date(ms: i64, now_ms: i64) -> String {
     }
 }
 
-/// A range of moments; the date of its end is told too where the range does not end on the day it begins.
+/// A range of moments, each with its date if it is not the day of `now_ms`.
 pub fn time_range_text(from_ms: i64, to_ms: i64, now_ms: i64) -> String {
-    format!("{} to {}", local_clock_text_with_date(from_ms, now_ms), local_clock_text_with_date(to_ms, now_ms))
+    format!(
+        "{} to {}",
+        local_clock_text_with_date(from_ms, now_ms),
+        local_clock_text_with_date(to_ms, now_ms)
+    )
 }
 
 #[cfg(test)]
@@ -260,7 +265,7 @@ mod tests {
     #[test]
     fn ambiguous_durations_are_rejected_or_explained() {
         assert!(parse_duration_ms("30").unwrap_err().contains("`30` has no unit"));
-        assert!(parse_duration_ms("18:00").unwrap_err().contains("may be minutes or hours"));
+        assert!(parse_duration_ms("18:00").unwrap_err().contains("is ambiguous (minutes or hours)"));
         let limit = |text: &str| parse_time_limit(text).map(|limit| (limit.ms, limit.note));
         assert_eq!(limit("2h"), Ok((2 * HOUR, None)));
         assert_eq!(limit("2:30:00"), Ok((150 * MINUTE, None)));
@@ -336,8 +341,11 @@ mod tests {
         assert_eq!(time_text_in(1_763_176_865_000, TimeZone::UTC), "2025-11-15 03:21:05Z");
         assert_eq!(time_text_in(1_763_176_865_000, berlin), "2025-11-15 04:21:05+01:00");
         let sentence = "may start at 2025-11-15T03:21:05Z, not before";
-        assert_eq!(localize_timestamps(sentence), sentence, "a comma is no part of a moment");
+        assert_eq!(localize_timestamps(sentence), sentence, "a moment with a comma is not converted");
         let sentence = "may start at 2025-11-15T03:21:05Z";
-        assert_eq!(localize_timestamps(sentence), format!("may start at {}", local_time_text(1_763_176_865_000)));
+        assert_eq!(
+            localize_timestamps(sentence),
+            format!("may start at {}", local_time_text(1_763_176_865_000))
+        );
     }
 }

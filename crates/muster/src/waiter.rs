@@ -1,4 +1,4 @@
-//! Following something until it ends or the person has seen enough.
+//! Waiting for a job or a stream until it ends, Ctrl-C or a deadline.
 
 use std::time::Duration;
 
@@ -13,28 +13,28 @@ use crate::jobs;
 use crate::output;
 use crate::units;
 
-/// Short at first, for jobs that end at once; then easy on the server.
+/// Short at first, for jobs that end at once; longer later, to spare the server.
 const POLL_INTERVAL_FIRST: Duration = Duration::from_millis(100);
 const POLL_INTERVAL_MAX: Duration = Duration::from_secs(2);
 
-/// How long a server that has answered before may be away, for example to be restarted.
+/// How long a server that has answered before may be unreachable, for example during a restart.
 const SERVER_AWAY_MAX: Duration = Duration::from_secs(60);
 const SERVER_AWAY_PAUSE: Duration = Duration::from_millis(500);
 
-/// What a process returns that was interrupted: 128 + SIGINT.
+/// Exit code of an interrupted process: 128 + SIGINT.
 pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// What came first.
 pub enum WaitOutcome<T> {
-    /// What was waited for.
+    /// The future completed.
     Ready(T),
     /// Ctrl-C.
     Interrupted,
-    /// The end of `--timeout`.
+    /// The deadline passed.
     TimedOut,
 }
 
-/// Waits for things, for Ctrl-C and for a deadline at once. While it lives, Ctrl-C does not end the process.
+/// Waits for a future, Ctrl-C or a deadline, whichever comes first. While it exists, Ctrl-C does not end the process.
 pub struct Waiter<'a> {
     client: &'a Client,
     interrupt: Signal,
@@ -43,7 +43,7 @@ pub struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    /// From now on, and for so long at most.
+    /// The timeout starts now.
     pub fn new(client: &'a Client, timeout: Option<Duration>) -> Result<Waiter<'a>, CliError> {
         let listen = async { signal(SignalKind::interrupt()) };
         let interrupt = client
@@ -53,7 +53,6 @@ impl<'a> Waiter<'a> {
         Ok(Waiter { client, interrupt, deadline, server_answered: false })
     }
 
-    /// Wait for one thing.
     pub fn wait_for<T>(&mut self, future: impl Future<Output = T>) -> WaitOutcome<T> {
         let deadline = self.deadline;
         let interrupt = &mut self.interrupt;
@@ -67,18 +66,17 @@ impl<'a> Waiter<'a> {
         })
     }
 
-    /// Wait for a moment.
     pub fn sleep(&mut self, span: Duration) -> WaitOutcome<()> {
-        // Inside a future, because a timer can only be made on the runtime.
+        // Inside a future, because a timer can only be created on the runtime.
         self.wait_for(async { tokio::time::sleep(span).await })
     }
 
-    /// Ask about a job until `enough` says so. `look` sees every answer.
+    /// Fetches a job repeatedly until `done` returns true. `observe` is called with each response.
     pub fn poll_job(
         &mut self,
         job: JobId,
-        mut look: impl FnMut(&Job),
-        enough: impl Fn(&Job) -> bool,
+        mut observe: impl FnMut(&Job),
+        done: impl Fn(&Job) -> bool,
     ) -> Result<WaitOutcome<Box<Job>>, CliError> {
         let mut pause = POLL_INTERVAL_FIRST;
         loop {
@@ -86,8 +84,8 @@ impl<'a> Waiter<'a> {
                 WaitOutcome::Ready(seen) => seen,
                 other => return Ok(other),
             };
-            look(&seen);
-            if enough(&seen) {
+            observe(&seen);
+            if done(&seen) {
                 return Ok(WaitOutcome::Ready(seen));
             }
             match self.sleep(pause) {
@@ -98,7 +96,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Ask about a job. Restarts are normal: a server that has answered before is given time to come back.
+    /// Fetches a job. Restarts are normal: a server that has answered before gets time to return.
     fn fetch_job(&mut self, job: JobId) -> Result<WaitOutcome<Box<Job>>, CliError> {
         let give_up = Instant::now() + SERVER_AWAY_MAX;
         loop {
@@ -126,14 +124,13 @@ async fn sleep_until_deadline(deadline: Option<Instant>) {
     }
 }
 
-/// Tells the person, on standard error, each time the job's phase or its top blocker changes.
+/// Prints a line to standard error each time the phase of the job or its first reason changes.
 #[derive(Default)]
 pub struct StatusReporter {
     last: String,
 }
 
 impl StatusReporter {
-    /// Say what is new.
     pub fn report_change(&mut self, job: &Job) {
         let now = status_line(job);
         if now != self.last {

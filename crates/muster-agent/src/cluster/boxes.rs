@@ -1,51 +1,46 @@
-//! Ready-made machines for the cluster file: `box: dgx-a100` and the like.
+//! Boxes: predefined machines for the cluster file, for example `box: dgx-a100`.
 //!
-//! Devices are named and sized as the driver does it (`nvidia-smi`), and wired as `nvidia-smi topo -m`
-//! shows it on such machines: GPUs share a PCIe switch where they reach the same network card by it. Where
-//! a machine is built by many makers, cores and memory are those of a common build and say so.
+//! Model names and memory sizes are those of the driver (`nvidia-smi`), and the topology is that of `nvidia-smi
+//! topo -m` on such machines: GPUs share a PCIe switch if they reach the same network card through it. For machines
+//! with many vendors, cores and memory are those of a common build, and the comment says so.
 
-/// A machine as it is sold.
+/// A predefined machine.
 pub(super) struct BoxSpec {
-    /// What it is called in a cluster file; builds of the same board share an entry.
+    /// The names in a cluster file. Builds of the same board share an entry.
     pub names: &'static [&'static str],
-    /// CPU cores, without threads.
+    /// Physical CPU cores, without hyperthreads.
     pub cpus: u64,
-    /// Main memory.
     pub memory_gib: u64,
     /// The socket of each NUMA node.
     pub numa_sockets: &'static [u32],
     /// As the driver spells it.
     pub model: &'static str,
-    /// Memory of a device.
     pub gpu_memory_mib: u64,
-    /// Power limit of a device.
+    /// The power limit of one GPU.
     pub gpu_watts: u64,
-    /// The NUMA node of each device.
+    /// The NUMA node of each GPU.
     pub gpu_numa: &'static [u32],
-    /// The PCIe switch of each device; empty where they share none.
+    /// The PCIe switch of each GPU; empty if no GPUs share one.
     pub gpu_switch: &'static [u32],
-    /// How the devices are linked.
     pub nvlink: BoxNvlink,
 }
 
-/// How devices are linked by NVLink.
+/// The NVLink connections of a box.
 pub(super) enum BoxNvlink {
-    /// Only PCIe.
+    /// PCIe only.
     None,
-    /// Everyone reaches everyone.
+    /// Every GPU is linked to every other.
     Mesh,
     /// Bridges between neighbours: 0-1, 2-3, …
     Pairs,
-    /// The peers of each device.
+    /// The peers of each GPU.
     Peers(&'static [&'static [u8]]),
 }
 
-/// The machine of a name.
 pub(super) fn box_named(name: &str) -> Option<&'static BoxSpec> {
     BOXES.iter().find(|machine| machine.names.contains(&name))
 }
 
-/// All names there are.
 pub(super) fn box_names() -> Vec<&'static str> {
     BOXES.iter().flat_map(|machine| machine.names).copied().collect()
 }
@@ -57,8 +52,8 @@ const TWO_GPUS_PER_SWITCH: &[u32] = &[0, 0, 1, 1, 2, 2, 3, 3];
 const NPS4_NUMA_SOCKETS: &[u32] = &[0, 0, 0, 0, 1, 1, 1, 1];
 
 const BOXES: &[BoxSpec] = &[
-    // DGX-1: 2 × Xeon E5-2698 v4 (20 cores). Each pair of GPUs hangs on a switch. Six NVLinks each: fully
-    // joined in fours, and each GPU to its twin in the other four ("hybrid cube mesh").
+    // DGX-1: 2 × Xeon E5-2698 v4 (20 cores). Each pair of GPUs shares a switch. Six NVLinks per GPU: fully
+    // connected in groups of four, and each GPU to its twin in the other group ("hybrid cube mesh").
     BoxSpec {
         names: &["dgx-1-v100"],
         cpus: 40,
@@ -108,8 +103,8 @@ const BOXES: &[BoxSpec] = &[
         gpu_switch: &[],
         nvlink: BoxNvlink::Mesh,
     },
-    // DGX H100: 2 × Xeon 8480C (56 cores). Each GPU reaches its own network card by a switch (PXB), those of
-    // the others by the host (NODE): for one another they hang on none.
+    // DGX H100: 2 × Xeon 8480C (56 cores). Each GPU reaches its own network card through a switch (PXB) and those of
+    // the other GPUs through the host (NODE), so no two GPUs share a switch.
     BoxSpec {
         names: &["dgx-h100", "hgx-h100"],
         cpus: 112,
@@ -148,8 +143,8 @@ const BOXES: &[BoxSpec] = &[
         gpu_switch: &[],
         nvlink: BoxNvlink::Mesh,
     },
-    // A compute tray of GB200 NVL72: 2 Grace (72 cores and 480 GB each), two GPUs on each. That the NVLinks
-    // go on to the other trays of the rack is not said here: a node knows only its own devices.
+    // A compute tray of GB200 NVL72: 2 Grace (72 cores and 480 GB each), two GPUs on each. The NVLinks to the other
+    // trays of the rack are not listed: a node describes only its own devices.
     BoxSpec {
         names: &["gb200-tray"],
         cpus: 144,
@@ -201,7 +196,7 @@ const BOXES: &[BoxSpec] = &[
         gpu_switch: &[],
         nvlink: BoxNvlink::None,
     },
-    // Under a desk: one socket, no NVLink. Common builds.
+    // Workstations: one socket, no NVLink. Common builds.
     BoxSpec {
         names: &["workstation-2x4090"],
         cpus: 16,

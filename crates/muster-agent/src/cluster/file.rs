@@ -1,4 +1,4 @@
-//! The YAML text of a cluster, as it is written. Every number remembers its place, for the error message.
+//! Parses the YAML of a cluster file. Every number keeps its line and column, for error messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,36 +11,35 @@ use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter};
 
 use super::{ClusterError, ClusterFileProblem, error_at, suggestion};
 
-/// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClusterFile {
     pub nodes: Vec<NodeGroup>,
 }
 
-/// Nodes that are alike.
+/// A group of equal nodes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeGroup {
     pub name: Spanned<String>,
     #[serde(default)]
     pub count: NumberWithDefault<1>,
-    /// A ready-made machine; the keys that are given here replace what it has.
+    /// A predefined machine; the other keys of the group override its values.
     #[serde(rename = "box")]
     pub box_name: Option<Spanned<String>>,
     pub cpus: Option<Spanned<u64>>,
     pub memory_gib: Option<Spanned<u64>>,
     pub gpus: Option<OneOrMany<GpuGroup>>,
-    /// The GPUs are spread over them in order; two by default, as in most servers.
+    /// The GPUs are spread over the NUMA nodes in order. Default: two, as in most servers.
     pub numa_nodes: Option<Spanned<u64>>,
-    /// The NUMA nodes are spread over them in order; as many as NUMA nodes by default.
+    /// The NUMA nodes are spread over the sockets in order. Default: one socket per NUMA node.
     pub sockets: Option<Spanned<u64>>,
-    /// The GPUs are spread over them in order; none by default.
+    /// The GPUs are spread over the switches in order. Default: none.
     pub pcie_switches: Option<Spanned<u64>>,
-    /// With `nodes_per_rack` the racks are numbered: r1, r2, …
+    /// With `nodes_per_rack` this is a prefix, and the racks are numbered: r1, r2, …
     pub rack: Option<String>,
     pub nodes_per_rack: Option<Spanned<u64>>,
-    /// With `racks_per_block` the blocks are numbered: b1, b2, …
+    /// With `racks_per_block` this is a prefix, and the blocks are numbered: b1, b2, …
     pub block: Option<String>,
     pub racks_per_block: Option<Spanned<u64>>,
     pub power_feed: Option<String>,
@@ -50,7 +49,7 @@ pub(super) struct NodeGroup {
     pub taints: Vec<String>,
 }
 
-/// GPUs of one kind.
+/// Equal GPUs of a node.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GpuGroup {
@@ -62,20 +61,20 @@ pub(super) struct GpuGroup {
     pub power_limit_watts: Option<u64>,
 }
 
-/// How the GPUs of a group reach each other.
+/// The NVLink connections within a group of GPUs.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Nvlink {
-    /// Everyone reaches everyone, as through an NVSwitch.
+    /// Every GPU is linked to every other, as through an NVSwitch.
     #[default]
     Mesh,
     /// Bridges between neighbours: 0-1, 2-3, …
     Pairs,
-    /// Only PCIe.
+    /// PCIe only.
     None,
 }
 
-/// Read the text; the first thing wrong with it is the answer.
+/// Parses the text; fails with the first problem.
 pub(super) fn parse_cluster_file(text: &str) -> Result<ClusterFile, ClusterError> {
     serde_saphyr::from_str(text).map_err(|error| to_cluster_error(error.without_snippet()))
 }
@@ -91,14 +90,14 @@ fn to_cluster_error(error: &Error) -> ClusterError {
     error_at(error.location().unwrap_or(Location::UNKNOWN), problem)
 }
 
-/// What the reader says, less its own account of the place: we put that first.
+/// The message of the YAML parser without its location, which our error prints first.
 fn message_without_location(error: &Error) -> String {
     let message = error.render_with_formatter(&UserMessageFormatter);
     let end = message.find(" at line ").unwrap_or(message.len());
     message[..end].trim().to_string()
 }
 
-/// A number with a default, which has no place in the text.
+/// A number with a default. The default has no location in the text.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(super) struct NumberWithDefault<const DEFAULT: u64>(Spanned<u64>);
@@ -117,9 +116,8 @@ impl<const DEFAULT: u64> std::ops::Deref for NumberWithDefault<DEFAULT> {
     }
 }
 
-/// Another value at the same place.
+/// Replaces a value and keeps its location.
 pub(super) trait WithValue {
-    /// The same place with `value`.
     fn with_value(&self, value: u64) -> Spanned<u64>;
 }
 
@@ -134,7 +132,7 @@ fn without_location<T>(value: T) -> Spanned<T> {
 }
 
 impl NodeGroup {
-    /// A group written in code.
+    /// A group from code, without locations.
     pub fn from_values(name: &str, count: u64, cpus: u64, memory_gib: u64, gpus: GpuGroup) -> NodeGroup {
         NodeGroup {
             name: without_location(name.to_string()),
@@ -158,7 +156,7 @@ impl NodeGroup {
 }
 
 impl GpuGroup {
-    /// A group written in code.
+    /// A group from code, without locations.
     pub fn from_values(model: &str, count: u64, memory_mib: u64) -> GpuGroup {
         GpuGroup {
             model: model.to_string(),
@@ -170,7 +168,7 @@ impl GpuGroup {
     }
 }
 
-/// One thing, or a list of them. Not an untagged enum: that would forget the places and blur the errors.
+/// One value or a list. Not an untagged enum: that would lose the locations and blur the errors.
 #[derive(Debug)]
 pub(super) struct OneOrMany<T>(pub Vec<T>);
 

@@ -85,7 +85,7 @@ fn out_of_range_numbers_are_refused_with_line_and_column() {
     let node = |rest: &str| format!("nodes:\n  - name: a\n    memory_gib: 8\n    {rest}\n");
     assert_eq!(
         parse_error(&node("cpus: 0")),
-        "line 4, column 11: `cpus` is 0; it must lie between 1 and 8192"
+        "line 4, column 11: `cpus` is 0; it must be between 1 and 8192"
     );
     let many =
         "cpus: 4\n    gpus: [{model: x, count: 60, memory_mib: 5}, {model: y, count: 5, memory_mib: 5}]";
@@ -183,7 +183,7 @@ fn every_box_is_self_consistent() {
         }
     }
     let names: BTreeSet<_> = boxes::box_names().into_iter().collect();
-    assert_eq!(names.len(), boxes::box_names().len(), "a name is there twice");
+    assert_eq!(names.len(), boxes::box_names().len(), "a name occurs twice");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn an_unknown_box_is_refused_with_suggestion_and_list() {
 #[test]
 fn without_a_box_cores_and_memory_must_be_given() {
     let message = parse_error("nodes:\n  - name: a\n    memory_gib: 4\n");
-    assert_eq!(message, "line 2, column 11: `cpus` is missing: give it, or name a `box` that has it");
+    assert_eq!(message, "line 2, column 11: `cpus` is missing; set it, or set a `box` that defines it");
     assert!(parse_error("nodes: [{name: a, cpus: 4}]").contains("`memory_gib` is missing"));
 }
 
@@ -231,7 +231,7 @@ fn nodes_fill_racks_and_racks_fill_blocks() {
     );
 }
 
-/// The examples that people copy.
+/// The examples of the documentation.
 #[test]
 fn the_documented_cluster_files_parse() {
     let header = include_str!("../cluster.rs");

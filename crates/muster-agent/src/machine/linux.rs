@@ -1,4 +1,4 @@
-//! Adapter (Machine): folders on disk, processes in `/proc`, shims as our children.
+//! Adapter (Machine): Linux. Attempt directories on disk, processes in `/proc`, shims as child processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -13,23 +13,24 @@ use crate::error::AgentError;
 use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
 use crate::{attempt_processes, logs, proc};
 
-/// The machine we run on.
+/// The machine that the agent runs on.
 #[derive(Debug)]
 pub(crate) struct LinuxMachine {
     data_dir: PathBuf,
     shim_command: Vec<OsString>,
     boot_id: String,
-    /// The shims whose parent we are, until they are seen to end.
+    /// The shims that this agent started and has not reaped.
     child_shims: BTreeMap<AttemptKey, Child>,
 }
 
 impl LinuxMachine {
-    /// Make the data folder where it is missing.
+    /// Creates the data directory if it is missing.
     pub fn open(data_dir: &Path, shim_command: Vec<OsString>) -> Result<LinuxMachine, AgentError> {
         let unusable = |source| AgentError::Write { path: data_dir.to_path_buf(), source };
         logs::make_private_dir(&data_dir.join("attempts")).map_err(unusable)?;
         Ok(LinuxMachine {
-            // A shim has its own working directory, and marks are compared as text: the path must be absolute.
+            // A shim has another working directory, and the attempt directory in the environment of a task is
+            // compared as text: the path must be absolute.
             data_dir: data_dir.canonicalize().map_err(unusable)?,
             shim_command,
             boot_id: proc::boot_id()?,
@@ -41,8 +42,8 @@ impl LinuxMachine {
         AttemptDir::for_attempt(&self.data_dir, key.job(), key.attempt())
     }
 
-    /// The living shims of this data folder, by the arguments they were started with: a shim lives as long as anything
-    /// that descends from it.
+    /// The live shims of this data directory, found by their arguments. A shim lives as long as any of its
+    /// descendants.
     fn live_shims(&self) -> Result<Vec<(AttemptKey, ShimRecord)>, AgentError> {
         let table = proc::processes()?;
         let shim = |process: &proc::Process| {
@@ -60,7 +61,8 @@ impl LinuxMachine {
         Ok(table.iter().filter(|process| !process.is_zombie).filter_map(shim).collect())
     }
 
-    /// Which attempt a process holds that was started with these arguments. The program may be of another release.
+    /// The attempt of a shim with these arguments; `None` if the process is no shim of this data directory. The
+    /// path of the program is not compared: an older release may have started the shim.
     fn attempt_of_shim_arguments(&self, arguments: &[OsString]) -> Option<AttemptKey> {
         let (path, program) = arguments.split_last()?;
         if program.len() != self.shim_command.len() || program.get(1..) != self.shim_command.get(1..) {
@@ -80,7 +82,7 @@ impl Machine for LinuxMachine {
             attempt_dir::uncleaned_attempts(&self.data_dir).into_iter().collect();
         match self.live_shims() {
             Ok(shims) => found.extend(shims.into_iter().map(|(key, _)| key)),
-            Err(error) => tracing::warn!("shims without records are not looked for: {error}"),
+            Err(error) => tracing::warn!("cannot search /proc for shims without records: {error}"),
         }
         found.into_iter().collect()
     }
@@ -121,11 +123,12 @@ impl Machine for LinuxMachine {
     }
 
     fn is_child_shim_running(&mut self, key: &AttemptKey) -> bool {
-        let is_up = self.child_shims.get_mut(key).is_some_and(|child| matches!(child.try_wait(), Ok(None)));
-        if !is_up {
+        let is_running =
+            self.child_shims.get_mut(key).is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        if !is_running {
             self.child_shims.remove(key);
         }
-        is_up
+        is_running
     }
 
     fn shim_log(&mut self, key: &AttemptKey, bytes_max: usize) -> String {
@@ -154,7 +157,7 @@ impl Machine for LinuxMachine {
     fn kill_shim(&mut self, shim: &ShimRecord) {
         let Some(process) = process_of_shim(shim) else { return };
         if let Err(error) = proc::send_signal(&process, Signal::KILL) {
-            tracing::warn!(pid = process.pid, "a hanging shim cannot be killed: {error}");
+            tracing::warn!(pid = process.pid, "cannot kill a hung shim: {error}");
         }
     }
 
@@ -171,7 +174,7 @@ impl Machine for LinuxMachine {
     }
 }
 
-/// Pid and start time must agree; a pid alone may be someone else's by now.
+/// The process of a shim. Pid and start time must match, because the kernel reuses pids.
 fn process_of_shim(shim: &ShimRecord) -> Option<proc::Process> {
     proc::process(shim.pid).filter(|process| process.start_time == shim.start_time)
 }

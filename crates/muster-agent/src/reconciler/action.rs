@@ -1,52 +1,54 @@
-//! What follows from how an attempt stands and what the orders say of it. Pure, so that every case can be read.
+//! Chooses the next action for an attempt from its status and its order. Pure, so that every case can be tested.
 
 use muster_protocol::agent::{AttemptOrder, Exit, StopOrder};
 
 use super::attempt_status::AttemptStatus;
 use crate::records::{ExitRecord, ShimRecord};
 
-/// What to do next about an attempt.
+/// The next action for an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AttemptAction {
-    /// Start it.
     Launch,
-    /// Its shim is on its way; look again.
+    /// The shim has started and has not taken the launch lock yet.
     Wait,
-    /// It lives: say so, and end it if it must end.
-    Supervise { shim: ShimRecord, stop: StopDecision },
-    /// Keep a shim that may still come from running it, then record that it is over.
+    /// The shim is alive: report the start, and stop the attempt if it must end.
+    Supervise {
+        shim: ShimRecord,
+        stop: StopDecision,
+    },
+    /// Take the launch lock so that a slow shim cannot run the attempt, then record the exit.
     AbandonLaunch,
-    /// Kill what is left of it, then record that nobody saw its end.
-    KillLeftovers { why: String, shim: Option<ShimRecord> },
-    /// Record that it is over without having run under our eyes.
+    /// Kill the processes that are left, then record an unknown exit.
+    KillLeftovers {
+        why: String,
+        shim: Option<ShimRecord>,
+    },
+    /// Record the exit of an attempt that never ran.
     RecordExit(Exit),
-    /// Say that it is over.
     ReportExit(ExitRecord),
-    /// Nobody asks for it any more and it is over: tidy up.
+    /// The attempt is over and no longer in the orders.
     CleanUp,
 }
 
-/// Whether a living attempt must end.
+/// Whether a running attempt must end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum StopDecision {
-    /// It may run on.
     KeepRunning,
-    /// The orders say so.
+    /// The orders contain a stop.
     Ordered(StopOrder),
-    /// The orders do not name it.
+    /// The orders do not contain the attempt.
     NotInOrders,
 }
 
-/// What an agent remembers of an attempt.
+/// What this agent remembers of its launch of an attempt.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LaunchState {
-    /// A shim that it started has not ended: it may still come.
+    /// The shim that this agent started has not ended, so it may still take the launch lock.
     pub is_child_shim_running: bool,
-    /// It has launched the attempt.
+    /// This agent has launched the attempt.
     pub was_launched: bool,
 }
 
-/// Decide.
 pub(super) fn next_action(
     status: AttemptStatus,
     order: Option<&AttemptOrder>,
@@ -66,16 +68,18 @@ pub(super) fn next_action(
     }
 }
 
-/// Of an attempt that has left no record here.
+/// The action for an ordered attempt that has no record on this node.
 fn action_without_records(order: &AttemptOrder, launch_state: LaunchState) -> AttemptAction {
     if order.started || launch_state.was_launched {
-        // It was running here once. Launching it again could double it; the server decides. Its records may have been
-        // deleted under it, so nothing is said before nothing of it is left.
-        let why = "no trace of it is left on this node".to_string();
+        // The attempt ran here. A second launch could run it twice, so the server decides. The records may have been
+        // deleted under the running attempt, so the exit is reported only after no process is left.
+        let why = "no records and no processes of the attempt are left on this node".to_string();
         return AttemptAction::KillLeftovers { why, shim: None };
     }
     if order.stop.is_some() {
-        return AttemptAction::RecordExit(Exit::NotStarted("it was stopped before it started".to_string()));
+        return AttemptAction::RecordExit(Exit::NotStarted(
+            "the attempt was stopped before it started".to_string(),
+        ));
     }
     AttemptAction::Launch
 }
@@ -119,7 +123,7 @@ mod tests {
         assert_eq!(
             next_action(AttemptStatus::NoRecords, Some(&new_order), shim_up),
             AttemptAction::Wait,
-            "its records were deleted"
+            "the records were deleted"
         );
         let record =
             ExitRecord { exit: Exit::Code(0), stopped: false, placed_at_ms: 1, ended_at_ms: Some(2) };

@@ -1,38 +1,39 @@
-//! How an attempt stands, from its records and from whether its shim lives.
+//! The status of an attempt, from its records and from whether its shim is alive.
 
 use crate::error::AgentError;
 use crate::machine::{AttemptKey, Machine};
 use crate::records::{ExitRecord, LaunchLock, ShimRecord};
 
-/// How an attempt stands.
+/// The status of an attempt on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AttemptStatus {
-    /// Nothing was ever tried here.
+    /// No launch was tried here, or the records were deleted.
     NoRecords,
-    /// There is an intent, and no shim has taken the attempt.
+    /// There is a launch intent, and the launch lock is not taken.
     LaunchPending,
-    /// Its shim lives. The tasks run as soon as their group is known.
+    /// The shim is alive. The tasks run if their process group is known.
     ShimAlive(ShimRecord),
-    /// Its shim is gone without an exit record; where its tasks may be found, if it was of this boot.
+    /// The shim is gone and there is no exit record. `shim` locates its tasks if the shim was of this boot.
     ShimLost { why: String, shim: Option<ShimRecord> },
-    /// It is over, and nothing is left of it.
+    /// The attempt is over, and no process of it is left.
     Exited(ExitRecord),
 }
 
 /// Whether an attempt without records may have processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PossibleProcesses {
-    /// Nobody has launched it, or it was found already.
+    /// The attempt was not launched, or its shim is known already.
     NotExpected,
-    /// This agent has launched it, and the shim is up. It has not taken the attempt yet, or its records are gone.
+    /// This agent has launched the attempt and the shim runs, but has not taken the launch lock, or its records are
+    /// gone.
     ShimStarting,
-    /// It may have been launched, by this agent or one before.
+    /// This agent or a previous one may have launched the attempt.
     Unknown,
 }
 
-/// Look. A record that cannot be understood counts as a lost shim: it must not run on unseen. A folder that cannot
-/// be read just now is a fault, and we look again. Records that are missing say nothing: `may_run` tells whether the
-/// processes are looked for too.
+/// Returns the status of an attempt. A corrupt record counts as a lost shim, so that the attempt cannot run
+/// unobserved. A read error is returned and retried. If records are missing, `possible_processes` says whether to
+/// search the processes.
 pub(super) fn read_attempt_status(
     machine: &mut impl Machine,
     key: &AttemptKey,
@@ -53,7 +54,7 @@ pub(super) fn read_attempt_status(
     }
 }
 
-/// When the attempt that left its traces here was placed, if there is one.
+/// The placement time of the attempt whose records are here; `None` without records.
 pub(super) fn recorded_placed_at_ms(
     machine: &mut impl Machine,
     key: &AttemptKey,
@@ -64,15 +65,15 @@ pub(super) fn recorded_placed_at_ms(
     Ok(machine.launch_intent(key)?.map(|intent| intent.order.placed_at_ms))
 }
 
-/// Of an attempt without a claim that may have been launched.
+/// The status of an attempt that has no launch lock and may have been launched.
 fn status_from_processes(machine: &mut impl Machine, key: &AttemptKey) -> Result<AttemptStatus, AgentError> {
     let found = machine.find_shim(key)?;
-    // A shim may have ended since we looked: then its last record is there now.
+    // The shim may have ended since the records were read; then its exit record is there now.
     if let Some(record) = machine.exit_record(key)? {
         return Ok(AttemptStatus::Exited(record));
     }
     Ok(match (machine.launch_intent(key)?, found) {
-        // A shim without tasks has not taken the attempt: whoever takes it first has it.
+        // A shim without tasks has not taken the launch lock: the lock decides between shim and agent.
         (Some(_), Some(shim)) if shim.process_group.is_some() => AttemptStatus::ShimAlive(shim),
         (Some(_), _) => AttemptStatus::LaunchPending,
         (None, Some(shim)) => AttemptStatus::ShimAlive(shim),
@@ -86,9 +87,11 @@ fn status_from_records(
     boot_id: &str,
 ) -> Result<AttemptStatus, AgentError> {
     let lock = machine.launch_lock(key);
-    // First whether it lives, then the exit record: a shim writes it before it goes, so we cannot miss both.
+    // First whether the shim is alive, then the exit record: a shim writes the record before it exits, so one of
+    // the two is always seen.
     let is_alive = matches!(&lock, Ok(Some(LaunchLock::Shim(shim))) if shim.boot_id == boot_id && machine.is_shim_alive(shim));
-    // Before the claim is judged: one that stays damaged must not hide the end that we wrote for its sake.
+    // Before a corrupt launch lock is an error: the lock stays corrupt, and must not hide the exit recorded because
+    // of it.
     if let Some(record) = machine.exit_record(key)? {
         return Ok(AttemptStatus::Exited(record));
     }
@@ -98,7 +101,7 @@ fn status_from_records(
             AttemptStatus::ShimLost { why: "shim lost".to_string(), shim: Some(shim) }
         }
         Some(LaunchLock::Shim(_)) => {
-            AttemptStatus::ShimLost { why: "the machine was restarted".to_string(), shim: None }
+            AttemptStatus::ShimLost { why: "the node was rebooted".to_string(), shim: None }
         }
         Some(LaunchLock::Abandoned) => {
             AttemptStatus::ShimLost { why: "the launch was interrupted".to_string(), shim: None }

@@ -1,4 +1,4 @@
-//! The desk over a machine that is only remembered.
+//! The reconciler over a fake machine.
 
 mod fake_machine;
 
@@ -13,7 +13,7 @@ use fake_machine::FakeMachine;
 
 const REPEAT_INTERVAL_MS: i64 = 1_000;
 
-/// A desk, the time, and what it said besides that it is there.
+/// A reconciler, the time, and its reports except registrations and heartbeats.
 struct ReconcilerHarness {
     reconciler: Reconciler<FakeMachine>,
     now_ms: i64,
@@ -27,7 +27,7 @@ impl ReconcilerHarness {
         ReconcilerHarness { reconciler, now_ms: 1_000_000, generation: 1, reports: Vec::new() }
     }
 
-    /// The agent ends, and another begins on the same machine.
+    /// The agent ends, and another starts on the same machine.
     fn restart_agent(self) -> ReconcilerHarness {
         ReconcilerHarness { now_ms: self.now_ms, ..ReconcilerHarness::new(self.reconciler.into_machine()) }
     }
@@ -46,7 +46,7 @@ impl ReconcilerHarness {
         self.reconcile(Some(orders(self.generation, attempts)));
     }
 
-    /// Look ten times a second.
+    /// Reconciles ten times a second.
     fn advance_ms(&mut self, ms: i64) {
         for _ in 0..ms / 100 {
             self.now_ms += 100;
@@ -136,7 +136,7 @@ fn an_attempt_with_any_record_is_never_launched_again() {
         |harness| harness.machine().finish_attempt(&attempt_key(), exit_record(Exit::Code(0))),
         |harness| {
             harness.machine().finish_attempt(&attempt_key(), exit_record(Exit::Code(0)));
-            harness.order_attempts(&[]); // It is tidied up; then the server asks for it once more.
+            harness.order_attempts(&[]); // The attempt is cleaned up; then the server orders it again.
         },
         |_| {},
     ];
@@ -171,7 +171,7 @@ fn an_attempt_whose_intent_cannot_be_written_is_not_started() {
     let mut harness = ReconcilerHarness::new(FakeMachine::default());
     harness.machine().is_disk_full = true;
     harness.order_attempts(&[order()]);
-    harness.machine().is_disk_full = false; // Room comes too late: it was decided, and will be said.
+    harness.machine().is_disk_full = false; // Too late: the failed launch is decided and will be reported.
     harness.advance_ms(100);
     assert!(matches!(harness.reported_exits()[..], [Exit::NotStarted(_)]), "{:?}", harness.reports);
     harness.order_attempts(&[order()]);
@@ -197,7 +197,7 @@ fn a_hung_shim_is_killed_only_after_a_grace_that_it_could_read() {
     let mut harness = ReconcilerHarness::new(FakeMachine::default());
     harness.order_attempts(&[order()]);
     harness.order_attempts(&[AttemptOrder { stop: stop(harness.now_ms, 10_000), ..order() }]);
-    harness.now_ms += 20_000; // The disk took its time.
+    harness.now_ms += 20_000; // Writing the stop record took long.
     harness.reconcile(None);
     harness.advance_ms(14_900);
     assert!(harness.machine().killed.is_empty());
@@ -237,7 +237,7 @@ fn an_attempt_of_another_placement_is_archived_and_the_ordered_one_launched() {
     let mut harness = ReconcilerHarness::new(FakeMachine::default());
     harness.order_attempts(&[order()]);
     harness.machine().finish_attempt(&attempt_key(), exit_record(Exit::Code(0)));
-    harness.order_attempts(&[]); // Of what it was, only the exit record tells.
+    harness.order_attempts(&[]); // Only the exit record is left.
     let new_placement = AttemptOrder { placed_at_ms: order().placed_at_ms + 1, ..order() };
     let mut harness = harness.restart_agent();
     harness.order_attempts(&[new_placement]);
@@ -301,7 +301,7 @@ fn attempt_status_follows_the_records_from_intent_to_exit() {
 fn a_shim_of_another_boot_is_lost_even_if_its_pid_is_alive() {
     let mut machine = FakeMachine::default();
     machine.start_shim(&attempt_key()).unwrap();
-    let why = "the machine was restarted".to_string();
+    let why = "the node was rebooted".to_string();
     let lost = AttemptStatus::ShimLost { why, shim: None };
     assert_eq!(
         attempt_status::read_attempt_status(
@@ -319,7 +319,7 @@ fn a_shim_of_another_boot_is_lost_even_if_its_pid_is_alive() {
 fn a_corrupt_record_counts_as_a_lost_shim() {
     let mut machine = FakeMachine::default();
     machine.start_shim(&attempt_key()).unwrap();
-    machine.corrupt_records.insert("claim");
+    machine.corrupt_records.insert("launch_lock");
     let boot_id = machine.boot_id().to_string();
     let found = attempt_status::read_attempt_status(
         &mut machine,
@@ -333,7 +333,7 @@ fn a_corrupt_record_counts_as_a_lost_shim() {
 
 #[test]
 fn an_attempt_with_a_corrupt_record_is_reported_with_unknown_exit() {
-    for corrupt in ["claim", "intent", "stop"] {
+    for corrupt in ["launch_lock", "intent", "stop"] {
         let mut harness = ReconcilerHarness::new(FakeMachine::default());
         harness.order_attempts(&[order()]);
         harness.machine().corrupt_records.insert(corrupt);
@@ -360,12 +360,12 @@ fn orders_for_a_former_incarnation_are_refused_and_trigger_registration() {
         reconciler.reconcile(now, Some(orders), &mut |report| reports.push(report));
         reconciler.machine().launches.len()
     };
-    assert_eq!(reconcile_at(1, "a", 900), 0, "it was meant for the agent before this one");
-    assert_eq!(reconcile_at(2, "b", 7), 1, "an order for others is not the newest");
+    assert_eq!(reconcile_at(1, "a", 900), 0, "orders for the previous agent");
+    assert_eq!(reconcile_at(2, "b", 7), 1, "orders for another incarnation do not raise the fence");
     assert_eq!(reconcile_at(REPEAT_INTERVAL_MS + 2, "a", 900), 1);
     reconcile_at(2 * REPEAT_INTERVAL_MS + 2, "b", 7);
     let registered = reports.iter().filter(|report| matches!(report, Report::Registered(_))).count();
-    assert_eq!(registered, 2, "at its start, and when the server spoke to another: {reports:?}");
+    assert_eq!(registered, 2, "at its start, and after orders for another incarnation: {reports:?}");
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn an_exit_report_carries_the_time_since_the_exit() {
     harness
         .machine()
         .finish_attempt(&attempt_key(), ExitRecord { ended_at_ms, ..exit_record(Exit::Code(0)) });
-    harness.now_ms += 25_000; // The agent, or its server, was away.
+    harness.now_ms += 25_000; // The agent or the server was down.
     harness.reports.clear();
     harness.reconcile(None);
     let reported = harness.reports.iter().find_map(|report| match report {
@@ -387,7 +387,7 @@ fn an_exit_report_carries_the_time_since_the_exit() {
     assert_eq!(reported, Some(Some(25_040)));
 }
 
-/// Somebody deletes the folders of the attempts under a running job.
+/// The attempt directories are deleted under a running job.
 #[test]
 fn an_attempt_whose_records_are_gone_is_found_by_its_processes() {
     for started in [false, true] {
@@ -410,7 +410,6 @@ fn an_attempt_whose_records_are_gone_is_found_by_its_processes() {
     }
 }
 
-/// What is left of it is killed before it is said to be over.
 #[test]
 fn an_attempt_without_records_and_shim_is_reported_after_its_processes_are_killed() {
     let mut harness = ReconcilerHarness::new(FakeMachine::default());
@@ -424,7 +423,7 @@ fn an_attempt_without_records_and_shim_is_reported_after_its_processes_are_kille
     assert!(matches!(harness.reported_exits()[..], [Exit::Unknown(_), ..]), "{:?}", harness.reports);
 }
 
-/// Its agent goes on: it remembers what it has launched.
+/// The agent is not restarted, so it remembers its launch.
 #[test]
 fn records_deleted_under_a_running_agent_cause_no_second_launch() {
     let mut harness = ReconcilerHarness::new(FakeMachine::default());

@@ -1,4 +1,4 @@
-//! One attempt in the desk's hands: looking at it, and doing what follows.
+//! One attempt that the reconciler tracks: reads its status and performs the next action.
 
 use muster_protocol::agent::{AttemptOrder, Exit, Report};
 
@@ -10,28 +10,27 @@ use crate::machine::{AttemptKey, Machine};
 use crate::records::{ExitRecord, LaunchIntent, ShimRecord, StopRecord};
 use crate::repeat_timer::RepeatTimer;
 
-/// Grace for a living attempt that the orders do not name: the server counts it as over.
+/// The grace of a running attempt that the orders do not contain: the server counts the attempt as over.
 const NOT_IN_ORDERS_GRACE_MS: i64 = 5_000;
-/// After the grace a shim should need a moment only. When it takes this long, it hangs, and we do its work.
+/// A shim that is alive this long after the grace hangs, and the agent kills its tasks.
 const HUNG_SHIM_TIMEOUT_MS: i64 = 5_000;
-/// How much of a failed shim's log goes into the report.
+/// The part of a failed shim's log that goes into the report.
 const REPORTED_SHIM_LOG_BYTES_MAX: usize = 2_000;
 
-/// An attempt, and what was done about it so far.
+/// An attempt, and what this agent has done about it.
 #[derive(Debug)]
 pub(super) struct TrackedAttempt {
     key: AttemptKey,
-    /// None when the orders do not name it.
+    /// `None` if the orders do not contain the attempt.
     pub order: Option<AttemptOrder>,
-    /// When the attempt in the folder was placed, if there is one.
+    /// The placement time in the records; `None` without records.
     placed_at_ms: Option<i64>,
-    /// We started the shim ourselves, not an agent before us.
     was_launched_by_this_agent: bool,
-    /// An agent before us may have started it.
+    /// A previous agent may have launched the attempt.
     may_predate_this_agent: bool,
-    /// Its shim, where the records do not name it and it was found among the processes.
+    /// The shim that was found among the processes because no record names it.
     unrecorded_shim: Option<ShimRecord>,
-    /// An end that could not even be written down.
+    /// The exit of a failed launch whose exit record could not be written.
     unwritten_exit: Option<ExitRecord>,
     stop_request: Option<StopRequest>,
     start_report_timer: RepeatTimer,
@@ -39,12 +38,13 @@ pub(super) struct TrackedAttempt {
     warning_timer: RepeatTimer,
 }
 
-/// What the shim was told last, and when it is late. Not by the wall clock: that may be set.
+/// The last stop that was requested from the shim, and when the shim is overdue. In monotonic time, because the wall
+/// clock may be set.
 #[derive(Debug)]
 struct StopRequest {
     decision: StopDecision,
-    /// A grace that does not count yet. It does from the look after it was written down: that may have taken
-    /// long, and the shim cannot have seen it before.
+    /// A grace that does not count yet. It counts from the reconcile after the stop record was written: the write
+    /// may take long, and the shim cannot read the record before.
     unread_grace_ms: Option<i64>,
     overdue_at_monotonic_ms: Option<i64>,
 }
@@ -60,13 +60,13 @@ impl StopRequest {
 
 impl TrackedAttempt {
     pub fn new(machine: &mut impl Machine, key: &AttemptKey, order: Option<AttemptOrder>) -> TrackedAttempt {
-        let is_from_before = order.as_ref().is_none_or(|order| order.started);
+        let may_predate_this_agent = order.as_ref().is_none_or(|order| order.started);
         TrackedAttempt {
-            may_predate_this_agent: is_from_before,
+            may_predate_this_agent,
             unrecorded_shim: None,
             key: key.clone(),
             order,
-            // Damage is seen again when we look, and dealt with there.
+            // An error here shows again when the status is read, and is handled there.
             placed_at_ms: attempt_status::recorded_placed_at_ms(machine, key).unwrap_or_default(),
             was_launched_by_this_agent: false,
             unwritten_exit: None,
@@ -77,14 +77,14 @@ impl TrackedAttempt {
         }
     }
 
-    /// Look and act once. False when there is nothing more to do about this attempt, ever.
+    /// Reads the status and performs one action. False if the attempt needs no further action, ever.
     pub fn reconcile(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> bool {
         match self.try_reconcile(context) {
             Ok(keep) => keep,
             Err(error) => {
                 if self.warning_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms) {
                     let (job, attempt) = (self.key.job(), self.key.attempt());
-                    tracing::warn!(job, attempt, "will try again: {error}");
+                    tracing::warn!(job, attempt, "reconciling the attempt failed; retrying: {error}");
                 }
                 true
             }
@@ -95,13 +95,13 @@ impl TrackedAttempt {
         &mut self,
         context: &mut ReconcileContext<'_, impl Machine>,
     ) -> Result<bool, AgentError> {
-        let is_shim_up = context.machine.is_child_shim_running(&self.key);
+        let is_child_shim_running = context.machine.is_child_shim_running(&self.key);
         let status = match &self.unwritten_exit {
             Some(failed) => AttemptStatus::Exited(failed.clone()),
-            None => self.status(context, is_shim_up)?,
+            None => self.status(context, is_child_shim_running)?,
         };
         let launch_state =
-            LaunchState { is_child_shim_running: is_shim_up, was_launched: self.was_launched_by_this_agent };
+            LaunchState { is_child_shim_running, was_launched: self.was_launched_by_this_agent };
         let order = self.order.as_ref().filter(|_| !self.holds_another_placement());
         match action::next_action(status, order, launch_state) {
             AttemptAction::Launch => self.launch(context),
@@ -111,12 +111,14 @@ impl TrackedAttempt {
             AttemptAction::KillLeftovers { why, shim } => self.kill_leftovers(context, why, shim.as_ref())?,
             AttemptAction::RecordExit(exit) => self.record_exit(context, exit)?,
             AttemptAction::ReportExit(record) => self.report_exit(context, record),
-            AttemptAction::CleanUp => return self.clean_up(context.machine).map(|keep| keep || is_shim_up),
+            AttemptAction::CleanUp => {
+                return self.clean_up(context.machine).map(|keep| keep || is_child_shim_running);
+            }
         }
         Ok(true)
     }
 
-    /// An agent that has just begun does not know what agents before it have launched.
+    /// For an attempt of the first orders: a new agent does not know what previous agents launched.
     pub fn assume_predates_this_agent(self) -> TrackedAttempt {
         TrackedAttempt { may_predate_this_agent: true, ..self }
     }
@@ -124,21 +126,22 @@ impl TrackedAttempt {
     fn status(
         &mut self,
         context: &mut ReconcileContext<'_, impl Machine>,
-        is_shim_up: bool,
+        is_child_shim_running: bool,
     ) -> Result<AttemptStatus, AgentError> {
-        let is_found = self.unrecorded_shim.as_ref().is_some_and(|shim| context.machine.is_shim_alive(shim));
-        let may_run = match self.was_launched_by_this_agent || self.may_predate_this_agent {
-            true if is_shim_up && !is_found => PossibleProcesses::ShimStarting,
-            true if !is_found => PossibleProcesses::Unknown,
+        let is_unrecorded_shim_alive =
+            self.unrecorded_shim.as_ref().is_some_and(|shim| context.machine.is_shim_alive(shim));
+        let possible_processes = match self.was_launched_by_this_agent || self.may_predate_this_agent {
+            true if is_child_shim_running && !is_unrecorded_shim_alive => PossibleProcesses::ShimStarting,
+            true if !is_unrecorded_shim_alive => PossibleProcesses::Unknown,
             _ => PossibleProcesses::NotExpected,
         };
         let status = attempt_status::read_attempt_status(
             context.machine,
             &self.key,
             &context.config.boot_id,
-            may_run,
+            possible_processes,
         )?;
-        match (status, self.unrecorded_shim.clone().filter(|_| is_found)) {
+        match (status, self.unrecorded_shim.clone().filter(|_| is_unrecorded_shim_alive)) {
             (AttemptStatus::NoRecords | AttemptStatus::LaunchPending, Some(shim)) => {
                 Ok(AttemptStatus::ShimAlive(shim))
             }
@@ -149,10 +152,11 @@ impl TrackedAttempt {
         }
     }
 
-    /// The shim that lives, if no record names it: to look through all processes at every turn would cost too much.
+    /// The live shim, if no record names it. Remembered, because searching all processes in every reconcile costs
+    /// too much.
     fn unrecorded_live_shim(&self, machine: &mut impl Machine, status: &AttemptStatus) -> Option<ShimRecord> {
         let AttemptStatus::ShimAlive(shim) = status else { return None };
-        shim.process_group?; // Until its tasks run we look again.
+        shim.process_group?; // Until its tasks run, the shim is searched again.
         let is_recorded = !matches!(machine.launch_lock(&self.key), Ok(None));
         if !is_recorded {
             let (job, attempt) = (self.key.job(), self.key.attempt());
@@ -160,27 +164,27 @@ impl TrackedAttempt {
                 job,
                 attempt,
                 pid = shim.pid,
-                "its records are gone; its shim lives and is adopted"
+                "the records of the attempt are missing; its shim is alive and is adopted"
             );
         }
         (!is_recorded).then(|| shim.clone())
     }
 
-    /// The folder holds an attempt of the same number that was placed at another time: the server has begun
-    /// anew with an old data folder. It is treated as unnamed until it is out of the way.
+    /// True if the directory contains an attempt of the same number with another placement time: the server lost its
+    /// journal and the data directory is older. The old attempt is treated as not ordered until it is archived.
     fn holds_another_placement(&self) -> bool {
         let ordered = self.order.as_ref().map(|order| order.placed_at_ms);
         self.placed_at_ms.is_some() && ordered.is_some() && self.placed_at_ms != ordered
     }
 
-    /// Write down the intent, then start the shim. If the first fails nothing has happened; if the second
-    /// fails, that is on disk before it is said.
+    /// Writes the launch intent, then starts the shim. If the intent fails, nothing was started. If the shim fails,
+    /// the failure is on disk before it is reported.
     fn launch(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
         let Some(order) = self.order.clone() else { return };
         self.placed_at_ms = Some(order.placed_at_ms);
         let intent = LaunchIntent { order, boot_id: context.config.boot_id.clone() };
-        let begun = context.machine.write_launch_intent(&self.key, &intent);
-        match begun.and_then(|()| context.machine.start_shim(&self.key)) {
+        let written = context.machine.write_launch_intent(&self.key, &intent);
+        match written.and_then(|()| context.machine.start_shim(&self.key)) {
             Ok(()) => self.was_launched_by_this_agent = true,
             Err(error) => self.record_launch_failure(context, error.to_string()),
         }
@@ -189,7 +193,10 @@ impl TrackedAttempt {
     fn record_launch_failure(&mut self, context: &mut ReconcileContext<'_, impl Machine>, why: String) {
         let record = self.new_exit_record(context, Exit::NotStarted(why));
         if let Err(error) = context.machine.write_exit_record(&self.key, &record) {
-            tracing::warn!(job = self.key.job(), "an end is kept in memory only: {error}");
+            tracing::warn!(
+                job = self.key.job(),
+                "the exit record could not be written and is kept in memory only: {error}"
+            );
             self.unwritten_exit = Some(record);
         }
     }
@@ -213,8 +220,8 @@ impl TrackedAttempt {
         self.kill_if_overdue(context.machine, context.now, shim)
     }
 
-    /// Asked once per word of the orders: the grace shrinks as time passes, and the shim is already counting.
-    /// A word with a shorter grace hurries it.
+    /// Writes a stop record once per change of the ordered stop: the remaining grace shrinks with time, and the shim
+    /// already counts it. A later stop may only shorten the grace.
     fn request_stop(
         &mut self,
         machine: &mut impl Machine,
@@ -225,22 +232,20 @@ impl TrackedAttempt {
             return Ok(());
         }
         let mut record = new_stop_record(now.wall_ms, &decision);
-        // The shim may not have read the former record yet: a longer grace must not replace it.
+        // The shim may not have read the former record yet, so a longer grace must not replace it.
         if let Ok(Some(former)) = machine.stop_record(&self.key) {
             record.grace_ms = record.grace_ms.min(former.grace_ms);
         }
         machine.write_stop_record(&self.key, &record)?;
-        let overdue_at_mono_ms = self.stop_request.as_ref().and_then(|stop| stop.overdue_at_monotonic_ms);
-        self.stop_request = Some(StopRequest {
-            decision,
-            unread_grace_ms: Some(record.grace_ms),
-            overdue_at_monotonic_ms: overdue_at_mono_ms,
-        });
+        let overdue_at_monotonic_ms =
+            self.stop_request.as_ref().and_then(|stop| stop.overdue_at_monotonic_ms);
+        self.stop_request =
+            Some(StopRequest { decision, unread_grace_ms: Some(record.grace_ms), overdue_at_monotonic_ms });
         Ok(())
     }
 
-    /// A shim that hangs (suspended, or stuck in the kernel) cannot end its tasks, so we do; itself last,
-    /// because by it we find them. Then it counts as lost.
+    /// A hung shim (suspended, or stuck in the kernel) cannot end its tasks, so the agent kills them. The shim
+    /// itself is killed last, because the tasks are found by it, and then counts as lost.
     fn kill_if_overdue(
         &self,
         machine: &mut impl Machine,
@@ -257,17 +262,17 @@ impl TrackedAttempt {
         Ok(())
     }
 
-    /// Whoever takes the attempt has it: if a shim was quicker, it lives and we adopt it at the next look.
+    /// The launch lock decides the race: if a shim took it first, the shim is alive and the next reconcile adopts it.
     fn abandon_launch(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> Result<(), AgentError> {
         if !context.machine.abandon_launch(&self.key)? {
             return Ok(());
         }
         if !self.was_launched_by_this_agent {
-            let why = "the launch was interrupted; nothing shows that it ran".to_string();
+            let why = "the launch was interrupted; no process of the attempt was found".to_string();
             return self.record_exit(context, Exit::Unknown(why));
         }
         let shim_log = context.machine.shim_log(&self.key, REPORTED_SHIM_LOG_BYTES_MAX);
-        let why = format!("the shim ended before it started anything: {}", shim_log.trim());
+        let why = format!("the shim exited before it started a task: {}", shim_log.trim());
         self.record_exit(context, Exit::NotStarted(why))
     }
 
@@ -278,7 +283,7 @@ impl TrackedAttempt {
         shim: Option<&ShimRecord>,
     ) -> Result<(), AgentError> {
         if context.machine.kill_attempt_processes(&self.key, shim)? > 0 {
-            return Ok(()); // The dead must be gone before we say so; we look again.
+            return Ok(()); // The exit is recorded when a later reconcile finds no process left.
         }
         self.record_exit(context, Exit::Unknown(why))
     }
@@ -292,7 +297,7 @@ impl TrackedAttempt {
         context.machine.write_exit_record(&self.key, &record)
     }
 
-    /// Of an attempt that is found to be over now.
+    /// The exit record of an attempt that is found to be over now.
     fn new_exit_record(&self, context: &mut ReconcileContext<'_, impl Machine>, exit: Exit) -> ExitRecord {
         let placed_at_ms = self.placed_at_ms.or(self.order.as_ref().map(|order| order.placed_at_ms));
         let stopped = context.machine.stop_record(&self.key).is_ok_and(|stop| stop.is_some());
@@ -300,17 +305,20 @@ impl TrackedAttempt {
         ExitRecord { exit, stopped, placed_at_ms: placed_at_ms.unwrap_or_default(), ended_at_ms }
     }
 
-    /// Said until the orders know it.
+    /// Repeats the start report until the orders acknowledge it.
     fn report_started(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
-        let unheard = self.order.as_ref().is_some_and(|order| !order.started);
-        if unheard && self.start_report_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms) {
+        let is_unacknowledged = self.order.as_ref().is_some_and(|order| !order.started);
+        if is_unacknowledged
+            && self.start_report_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms)
+        {
             let (node, job) = (context.config.node.clone(), self.key.job().to_string());
             let (attempt, incarnation) = (self.key.attempt(), context.config.incarnation.clone());
             (context.send_report)(Report::Started { node, job, attempt, incarnation });
         }
     }
 
-    /// One that was too quick to be seen running did run: its start is said first.
+    /// Repeats the exit report. An attempt that ended before it was seen running did run, so its start is reported
+    /// first.
     fn report_exit(&mut self, context: &mut ReconcileContext<'_, impl Machine>, record: ExitRecord) {
         if matches!(record.exit, Exit::Code(_) | Exit::Signal(_)) && !self.start_report_timer.has_fired() {
             self.report_started(context);
@@ -328,7 +336,7 @@ impl TrackedAttempt {
         }
     }
 
-    /// True when the attempt that the orders name can now take the place of another life's.
+    /// True if an attempt of another placement was archived, so that the ordered attempt can be launched.
     fn clean_up(&mut self, machine: &mut impl Machine) -> Result<bool, AgentError> {
         machine.clean_up(&self.key)?;
         let Some(placed_at_ms) = self.placed_at_ms.filter(|_| self.holds_another_placement()) else {
@@ -337,7 +345,7 @@ impl TrackedAttempt {
         machine.archive_attempt_dir(&self.key, placed_at_ms)?;
         self.placed_at_ms = None;
         self.stop_request = None;
-        // What was launched and found was the other life's.
+        // These described the archived attempt.
         (self.was_launched_by_this_agent, self.may_predate_this_agent, self.unrecorded_shim) =
             (false, false, None);
         Ok(true)
@@ -351,8 +359,9 @@ fn new_stop_record(now_ms: i64, decision: &StopDecision) -> StopRecord {
             let grace_ms = stop.grace_ms.saturating_sub(elapsed_ms).max(0);
             StopRecord { grace_ms, why: stop.why.clone() }
         }
-        StopDecision::KeepRunning | StopDecision::NotInOrders => {
-            StopRecord { grace_ms: NOT_IN_ORDERS_GRACE_MS, why: "no longer ordered".to_string() }
-        }
+        StopDecision::KeepRunning | StopDecision::NotInOrders => StopRecord {
+            grace_ms: NOT_IN_ORDERS_GRACE_MS,
+            why: "the orders no longer contain this attempt".to_string(),
+        },
     }
 }

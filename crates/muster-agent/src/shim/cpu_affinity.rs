@@ -1,7 +1,7 @@
-//! The cores that are near to the GPUs of a task: found in /sys, and given to it before it starts.
+//! CPU affinity: binds a task to the cores of the NUMA nodes of its GPUs, which are read from `/sys`.
 //!
-//! Only cores are bound. Memory follows by itself: the kernel takes a page from the node of the core that first touches
-//! it, as long as that node has any.
+//! Only cores are bound. Memory follows: the kernel takes a page from the NUMA node of the core that first touches
+//! it, as long as that node has free memory.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::process::{Child, Command};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Where the kernel tells of its NUMA nodes.
+/// The directory of the NUMA nodes in sysfs.
 const NUMA_NODES_PATH: &str = "/sys/devices/system/node";
 
 /// Why a task is not bound.
@@ -19,13 +19,13 @@ pub(super) enum CpuAffinityError {
     CpuListUnreadable { path: PathBuf, source: io::Error },
     #[error("`{0}` is not a list of cores")]
     CpuListInvalid(String),
-    #[error("our own cores are not known: {0}")]
+    #[error("cannot read the CPU affinity of the shim: {0}")]
     OwnAffinity(#[source] rustix::io::Errno),
-    #[error("it asked for {wanted} cores, {near} are near to its GPUs")]
+    #[error("the task asks for {wanted} cores; the NUMA nodes of its GPUs have {near} usable cores")]
     TooFew { wanted: u32, near: u32 },
 }
 
-/// The cores of NUMA nodes that this process may use, if they are enough.
+/// The cores of the NUMA nodes that this process may use; an error if they are fewer than `wanted`.
 pub(super) fn cpus_of_numa_nodes(nodes: &[u32], wanted: u32) -> Result<CpuSet, CpuAffinityError> {
     let own = sched_getaffinity(None).map_err(CpuAffinityError::OwnAffinity)?;
     let mut near = CpuSet::new();
@@ -46,7 +46,7 @@ fn read_cpu_list(node: u32) -> Result<String, CpuAffinityError> {
     std::fs::read_to_string(&path).map_err(|source| CpuAffinityError::CpuListUnreadable { path, source })
 }
 
-/// `0-15,32-47`; a node without cores has an empty line.
+/// Parses a list such as `0-15,32-47`. A NUMA node without cores has an empty line.
 fn parse_cpu_list(text: &str) -> Result<Vec<usize>, CpuAffinityError> {
     let invalid = || CpuAffinityError::CpuListInvalid(text.trim().to_string());
     let core =
@@ -59,18 +59,19 @@ fn parse_cpu_list(text: &str) -> Result<Vec<usize>, CpuAffinityError> {
     Ok(cores)
 }
 
-/// Start a task on some cores only. A child has the cores of the thread that starts it, so this thread moves there for
-/// the moment: nothing has to run between fork and exec.
+/// Starts a task bound to `cores`. A child inherits the affinity of the thread that starts it, so this thread is
+/// bound meanwhile: no code has to run between fork and exec.
 pub(super) fn spawn_with_affinity(command: &mut Command, cores: Option<&CpuSet>) -> io::Result<Child> {
     let former = cores.and_then(set_thread_affinity);
     let child = command.spawn();
     if let Some(Err(error)) = former.map(|cores| sched_setaffinity(None, &cores)) {
-        eprintln!("the shim stays on the cores of its task: {error}"); // A nuisance; it hardly ever runs.
+        // Harmless: the shim is idle most of the time.
+        eprintln!("cannot restore the CPU affinity of the shim: {error}");
     }
     child
 }
 
-/// Move this thread to other cores; returns where it was, unless it still is.
+/// Binds this thread to `cores` and returns its former affinity; `None` if binding failed.
 fn set_thread_affinity(cores: &CpuSet) -> Option<CpuSet> {
     let moved = sched_getaffinity(None).and_then(|own| sched_setaffinity(None, cores).map(|()| own));
     moved.inspect_err(|error| eprintln!("a task is not bound to cores: {error}")).ok()
@@ -86,7 +87,7 @@ mod tests {
     fn cpu_lists_are_parsed() {
         assert_eq!(parse_cpu_list("0-3,32-33\n").unwrap(), [0, 1, 2, 3, 32, 33]);
         assert_eq!(parse_cpu_list("7").unwrap(), [7]);
-        assert_eq!(parse_cpu_list("\n").unwrap(), [0; 0], "a node that has memory only");
+        assert_eq!(parse_cpu_list("\n").unwrap(), [0; 0], "a NUMA node with memory only");
         for wrong in ["a-b", "1-", "0-3;5", "0-99999999"] {
             assert!(parse_cpu_list(wrong).is_err(), "{wrong}");
         }
@@ -120,8 +121,8 @@ mod tests {
         command.args(["Cpus_allowed_list", "/proc/self/status"]).stdout(Stdio::piped());
         let output = spawn_with_affinity(&mut command, Some(&one)).unwrap().wait_with_output().unwrap();
         assert_eq!(String::from_utf8(output.stdout).unwrap().trim(), format!("Cpus_allowed_list:\t{last}"));
-        assert!(sched_getaffinity(None).unwrap() == own, "and we are where we were");
+        assert!(sched_getaffinity(None).unwrap() == own, "the affinity is restored");
         let nowhere = spawn_with_affinity(&mut command, Some(&CpuSet::new())).unwrap().wait().unwrap();
-        assert!(nowhere.success(), "it starts all the same");
+        assert!(nowhere.success(), "a task that cannot be bound starts anyway");
     }
 }

@@ -1,5 +1,6 @@
-//! When a gang must end and how it ended: TERM, a grace, KILL. Pure: the shim tells it what it sees and does
-//! what it says.
+//! The gang monitor: decides when to send SIGTERM and SIGKILL to a gang, and computes the exit of the gang.
+//!
+//! Pure: the shim feeds it task exits and stop records, and performs its actions.
 
 use std::collections::BTreeMap;
 
@@ -8,41 +9,40 @@ use muster_protocol::agent::{AttemptOrder, Exit};
 use crate::error::AgentError;
 use crate::records::{ExitRecord, StopRecord};
 
-/// How often a shim looks for a stop, and how soon a kill is repeated. It also looks whenever a task has
-/// ended.
+/// How often a shim reads the stop record and repeats a kill. It also does so whenever a task has ended.
 pub const SHIM_POLL_INTERVAL_MS: i64 = 100;
-/// For the rest of a gang when one task has failed: they can only wait for the one that is gone.
+/// The grace of the other tasks of a gang after one task has failed: they can only wait for the failed one.
 const FAILED_GANG_GRACE_MS: i64 = 30_000;
-/// For what the tasks left running when they ended by themselves. Nobody waits for it, so it is short.
+/// The grace of background processes after all tasks have ended. Nothing waits for them, so it is short.
 const LEFTOVER_GRACE_MS: i64 = 2_000;
 
-/// What to do to every process that is left of a gang.
+/// The signal for every process of a gang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopAction {
-    /// Nothing: it runs, or it was told and has its grace.
+    /// No signal: the gang runs, or is in its grace.
     Wait,
-    /// Send TERM. Said once.
+    /// Send SIGTERM. Returned once.
     Terminate,
-    /// Send KILL. Said at each look from then on.
+    /// Send SIGKILL. Returned by every call after the grace.
     Kill,
 }
 
-/// The eye on one gang, from when all its tasks run until none of its processes is left.
+/// Monitors one gang, from when all its tasks run until none of its processes is left.
 #[derive(Debug)]
 pub struct GangMonitor {
     task_count: usize,
-    /// By rank, of the tasks that ended.
+    /// The exits of ended tasks, by rank.
     exits: BTreeMap<u32, Exit>,
-    /// By when all must be gone, once the end has begun.
+    /// When the remaining processes are killed; `None` while the gang runs.
     kill_at_monotonic_ms: Option<i64>,
     was_term_sent: bool,
     was_stopped: bool,
-    /// The failure for which the others are ended.
+    /// The failure because of which the other tasks are ended.
     causing_failure: Option<Exit>,
 }
 
 impl GangMonitor {
-    /// Over so many running tasks.
+    /// A monitor of a gang with this number of running tasks.
     pub fn new(tasks: usize) -> GangMonitor {
         GangMonitor {
             task_count: tasks,
@@ -54,12 +54,11 @@ impl GangMonitor {
         }
     }
 
-    /// A task has ended.
     pub fn record_task_exit(&mut self, rank: u32, exit: Exit) {
         self.exits.insert(rank, exit);
     }
 
-    /// Look, at a time that only grows, with the stop record as it was read just now.
+    /// The action at a monotonic time, with the stop record as it was just read.
     pub fn next_action(
         &mut self,
         now_monotonic_ms: i64,
@@ -72,14 +71,14 @@ impl GangMonitor {
         } else if all_ended {
             self.set_kill_deadline(now_monotonic_ms, LEFTOVER_GRACE_MS);
         } else if let Some(failed) = self.first_failure() {
-            // Whoever is ended for this failure must not speak for the gang.
+            // The tasks that are ended because of this failure must not determine the exit of the gang.
             self.causing_failure.get_or_insert(failed);
             self.set_kill_deadline(now_monotonic_ms, FAILED_GANG_GRACE_MS);
         }
         self.due_action(now_monotonic_ms)
     }
 
-    /// Nothing is left of it since `ended_at_ms`, by the wall clock: what to write down.
+    /// The exit record of a gang whose last process was gone at `ended_at_ms`, by the wall clock.
     pub fn into_exit_record(self, order: &AttemptOrder, ended_at_ms: i64) -> ExitRecord {
         let exit =
             self.causing_failure.clone().filter(|_| !self.was_stopped).unwrap_or_else(|| self.gang_exit());
@@ -87,8 +86,8 @@ impl GangMonitor {
         ExitRecord { exit, stopped: self.was_stopped, placed_at_ms, ended_at_ms }
     }
 
-    /// A grace counts from when it is seen first. A shorter one hurries; a longer one changes nothing,
-    /// because others were told by when the space is free.
+    /// A grace counts from when it is first seen. A shorter grace brings the deadline forward; a longer one changes
+    /// nothing, because the planner already counts on the earlier deadline.
     fn set_kill_deadline(&mut self, now_monotonic_ms: i64, grace_ms: i64) {
         let by_ms = now_monotonic_ms.saturating_add(grace_ms);
         self.kill_at_monotonic_ms = Some(self.kill_at_monotonic_ms.map_or(by_ms, |known| known.min(by_ms)));
@@ -103,10 +102,10 @@ impl GangMonitor {
         }
     }
 
-    /// The first rank that did not end well speaks for the gang.
+    /// The exit of the first rank that failed, or code 0.
     fn gang_exit(&self) -> Exit {
         if self.exits.len() < self.task_count {
-            return Exit::Unknown("a task ended and nobody saw how".to_string());
+            return Exit::Unknown("the exit status of a task is unknown".to_string());
         }
         self.first_failure().unwrap_or(Exit::Code(0))
     }
@@ -116,7 +115,7 @@ impl GangMonitor {
     }
 }
 
-/// A record we cannot read is no reason to let a job run on: it is there because the job must end.
+/// An unreadable stop record counts as a stop without grace: the record exists because the attempt must end.
 fn requested_grace_ms(stop: &Result<Option<StopRecord>, AgentError>) -> Option<i64> {
     match stop {
         Ok(stop) => stop.as_ref().map(|stop| stop.grace_ms.max(0)),

@@ -1,4 +1,4 @@
-//! The processes of a gang: waiting until they are gone, and ending them as the watch says.
+//! Supervises the processes of a gang: reaps them, and signals them as the gang monitor decides.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::attempt_dir::AttemptDir;
 use crate::attempt_processes;
 use crate::proc::{self, Process};
 
-/// Wait until no process of the gang is left, and tell what the watch saw.
+/// Waits until no process of the gang is left, and returns the monitor with all task exits.
 pub(super) fn supervise_until_gone(
     attempt_dir: &AttemptDir,
     gang: &RunningGang,
@@ -30,7 +30,7 @@ pub(super) fn supervise_until_gone(
         }
         let stop = attempt_dir.stop_record();
         if let Err(error) = &stop {
-            eprintln!("stopping at once: {error}");
+            eprintln!("the stop record cannot be read; killing the tasks: {error}");
         }
         let now_ms = i64::try_from(started_at.elapsed().as_millis()).unwrap_or(i64::MAX);
         match monitor.next_action(now_ms, &stop) {
@@ -43,19 +43,20 @@ pub(super) fn supervise_until_gone(
     }
 }
 
-/// All that descend from us, and live.
+/// The live descendants of the shim.
 pub(super) fn live_descendants() -> Result<Vec<Process>, ShimError> {
     Ok(attempt_processes::descendants(&proc::processes()?, getpid().as_raw_nonzero().get()))
 }
 
-/// The group hears it at once, so that none can fork out of reach; who has left the group hears it alone.
+/// SIGTERM goes to the process group in one call, so that no task can fork between two signals. Processes that left
+/// the group are signalled one by one.
 fn terminate_gang(gang: &RunningGang, processes: &[Process]) {
     let group = gang.process_group.as_raw_nonzero().get();
     if processes.iter().any(|process| process.group == group) {
-        // One that was suspended could not react to its TERM.
+        // A suspended process cannot react to SIGTERM without SIGCONT.
         for signal in [Signal::TERM, Signal::CONT] {
             if let Err(error) = kill_process_group(gang.process_group, signal) {
-                eprintln!("cannot signal the group: {error}");
+                eprintln!("cannot signal the process group: {error}");
             }
         }
     }
@@ -65,14 +66,15 @@ fn terminate_gang(gang: &RunningGang, processes: &[Process]) {
         .for_each(|process| signal_or_log(process, Signal::TERM));
 }
 
-/// Send a signal, or say why not: we try again, and the agent sees that we have not ended.
+/// Sends a signal, or logs the error: the shim tries again, and the agent sees that the shim has not ended.
 pub(super) fn signal_or_log(process: &Process, signal: Signal) {
     if let Err(error) = proc::send_signal(process, signal) {
         eprintln!("cannot signal process {}: {error}", process.pid);
     }
 }
 
-/// Wait for any child to end. `None` when there is none left; as reaper we then have no descendants either.
+/// Waits for any child to end. `None` if no child is left; the shim is a subreaper, so then no descendant is left
+/// either.
 pub(super) fn wait_for_any_child() -> Option<(Pid, WaitStatus)> {
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
@@ -83,7 +85,7 @@ pub(super) fn wait_for_any_child() -> Option<(Pid, WaitStatus)> {
     }
 }
 
-/// Waiting for children blocks, so it has a thread of its own; the channel closes when no child is left.
+/// Reaps children on a thread of its own, because waiting blocks. The channel closes when no child is left.
 fn spawn_reaper() -> Result<Receiver<(Pid, WaitStatus)>, ShimError> {
     let (sender, reaped) = mpsc::channel();
     let reap = move || {

@@ -1,4 +1,4 @@
-//! Starting the tasks of an attempt: program, environment, folder, logs, and one process group for all.
+//! Starts the tasks of an attempt: program, environment, working directory, logs, and one process group for all.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, OpenOptions};
@@ -18,24 +18,23 @@ use crate::attempt_dir::AttemptDir;
 use crate::attempt_processes::ATTEMPT_DIR_VARIABLE;
 use crate::logs::{self, Stream};
 
-/// What a task sees of the agent's environment. The rest may hold secrets of the server.
+/// The variables that a task inherits from the agent's environment. The others may contain secrets of the server.
 const INHERITED_ENVIRONMENT: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
 
-/// What shells answer when there is no such program.
+/// The exit code of shells for a program that does not exist.
 const EXIT_CODE_NOT_FOUND: i32 = 127;
-/// And when it is there but is not a program, or not for us.
+/// The exit code of shells for a file that is not executable, or not for this user.
 const EXIT_CODE_NOT_EXECUTABLE: i32 = 126;
 
-/// The running tasks.
 #[derive(Debug)]
 pub(super) struct RunningGang {
     pub process_group: Pid,
-    /// By rank.
+    /// Rank and pid of each task.
     pub task_pids: Vec<(u32, Pid)>,
 }
 
-/// A gang that could not start, and how many of its tasks had.
+/// The error of a gang that could not start, and how many of its tasks had started.
 #[derive(Debug)]
 pub(super) struct GangStartError {
     error: TaskStartError,
@@ -64,7 +63,7 @@ enum TaskStartError {
 }
 
 impl TaskStartError {
-    /// What a shell would answer, where the job itself is wrong: trying again elsewhere would not help.
+    /// The exit code of a shell, if the job itself is wrong and a retry on another node would fail the same way.
     fn exit_code(&self) -> Option<i32> {
         let (TaskStartError::Program { source, .. } | TaskStartError::Interpreter(source)) = self else {
             return None;
@@ -75,26 +74,27 @@ impl TaskStartError {
             _ if source.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
                 Some(EXIT_CODE_NOT_EXECUTABLE)
             }
-            // Out of memory or processes, for example: the node's trouble, not the job's.
+            // For example out of memory or processes: a fault of the node, not of the job.
             _ => None,
         }
     }
 }
 
 impl GangStartError {
-    /// `NotStarted` is a promise that nothing ran. If some ranks did, we do not give it.
+    /// `NotStarted` promises that nothing ran, so it is not returned if some ranks did.
     pub fn into_exit(self) -> Exit {
         match (self.error.exit_code(), self.started_tasks) {
             (Some(code), _) => Exit::Code(code),
             (None, 0) => Exit::NotStarted(self.error.to_string()),
-            (None, started) => {
-                Exit::Unknown(format!("{started} tasks ran and were killed, because {}", self.error))
-            }
+            (None, started) => Exit::Unknown(format!(
+                "the gang could not start; {started} started tasks were killed: {}",
+                self.error
+            )),
         }
     }
 }
 
-/// Start every task that is due on this node, in one process group.
+/// Starts every task of the order in one process group.
 pub(super) fn start_gang(
     attempt_dir: &AttemptDir,
     order: &AttemptOrder,
@@ -116,7 +116,7 @@ fn start_tasks(
     let mut group = None;
     for task in &order.tasks {
         let mut command = task_command(attempt_dir, order, task, &program)?;
-        // The first task leads the group. Nobody is reaped before all have started, so it exists until then.
+        // The first task leads the group. No task is reaped before all have started, so the group exists until then.
         command
             .current_dir(&directory)
             .process_group(group.map_or(0, |group: Pid| group.as_raw_nonzero().get()));
@@ -131,7 +131,7 @@ fn start_tasks(
     group.ok_or(TaskStartError::NoTasks)
 }
 
-/// The cores it is to stay on. It runs anywhere where they are not known or too few: far cores are slow, none are worse.
+/// The cores to bind a task to; `None` if they are unknown or too few: far cores are slow, too few are worse.
 fn task_cpu_affinity(task: &TaskOrder) -> Option<CpuSet> {
     if task.numa_nodes.is_empty() {
         return None;
@@ -151,14 +151,14 @@ fn task_command(
     command.env_clear();
     command.envs(INHERITED_ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.envs(&order.run.env);
-    command.envs(task_environment(attempt_dir, order, task)); // Last, so that a job cannot tell itself other GPUs.
+    command.envs(task_environment(attempt_dir, order, task)); // Last, so that a job cannot give itself other GPUs.
     command.stdin(Stdio::null());
     command.stdout(open_log(attempt_dir, task.rank, Stream::Stdout)?);
     command.stderr(open_log(attempt_dir, task.rank, Stream::Stderr)?);
     Ok(command)
 }
 
-/// What we tell a task about itself.
+/// The variables that describe a task to itself.
 fn task_environment(
     attempt_dir: &AttemptDir,
     order: &AttemptOrder,
@@ -190,8 +190,8 @@ fn task_environment(
     variables
 }
 
-/// What it has of a device that others use beside it. The limits are those that an MPS server keeps for its clients; the
-/// device is the first that the task sees, and the only one.
+/// The variables of a task that shares its GPU. The limits are those that an MPS server enforces for its clients;
+/// device 0 is the only GPU that the task sees.
 fn gpu_share_environment(share: &TaskShare) -> Vec<(&'static str, OsString)> {
     let mut variables = vec![
         ("MUSTER_GPU_SHARE_MODE", OsString::from(&share.mode)),
@@ -207,8 +207,8 @@ fn gpu_share_environment(share: &TaskShare) -> Vec<(&'static str, OsString)> {
     variables
 }
 
-/// Its place among the others, which launchers such as torchrun and mpirun ask for. Nothing where the server did not
-/// say: a count of no nodes would be believed.
+/// The ranks and nodes of the gang, for launchers such as torchrun and mpirun. Empty if the orders have no nodes: a
+/// launcher would believe a node count of 0.
 fn gang_environment(order: &AttemptOrder, task: &TaskOrder) -> Vec<(&'static str, OsString)> {
     let Some(master) = order.nodes.first() else { return Vec::new() };
     let local_rank = order.tasks.iter().filter(|other| other.rank < task.rank).count();
@@ -224,8 +224,8 @@ fn gang_environment(order: &AttemptOrder, task: &TaskOrder) -> Vec<(&'static str
     ]
 }
 
-/// Who looks for the output of a job that never had any finds out why. The log is only a courtesy: the report
-/// says it too, so a log that cannot be written is passed over.
+/// Appends the start error to the task log, where users look for output. Best effort: the exit report carries the
+/// same error.
 fn append_error_to_log(attempt_dir: &AttemptDir, rank: u32, error: &TaskStartError) {
     if let Ok(mut log) = logs::open_to_append(&attempt_dir.file(&logs::log_name(rank, Stream::Stderr))) {
         let _ = writeln!(log, "muster: {error}");
@@ -240,7 +240,8 @@ fn open_log(attempt_dir: &AttemptDir, rank: u32, stream: Stream) -> Result<Stdio
     }
 }
 
-/// Looked at beforehand, because a missing folder and a missing program are the same error to `exec`.
+/// Checks the working directory before the start, because a missing directory and a missing program give the same
+/// error.
 fn working_directory(attempt_dir: &AttemptDir, requested: Option<&str>) -> Result<PathBuf, TaskStartError> {
     let path = requested.map_or_else(|| attempt_dir.file("work"), PathBuf::from);
     let usable = match requested {
@@ -254,7 +255,7 @@ fn working_directory(attempt_dir: &AttemptDir, requested: Option<&str>) -> Resul
     Ok(path)
 }
 
-/// What `exec` gets.
+/// The program and arguments for `exec`.
 #[derive(Debug)]
 struct TaskProgram {
     path: OsString,
@@ -275,7 +276,7 @@ impl TaskProgram {
         Ok(TaskProgram { path: OsString::from(path), args, has_shebang: false })
     }
 
-    /// A first line `#!…` is the kernel's business; without one it is a script for the shell.
+    /// The kernel runs a script with a first line `#!…`; the shell runs any other script.
     fn from_script(
         attempt_dir: &AttemptDir,
         script: &str,

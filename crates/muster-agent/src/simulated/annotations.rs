@@ -1,4 +1,4 @@
-//! What a job asks of the simulation, in its annotations.
+//! The annotations by which a job controls its simulation, such as `muster.sim/runtime`.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,14 +11,14 @@ const LAUNCH: &str = "muster.sim/launch";
 const IGNORE_STOP: &str = "muster.sim/ignore-stop";
 const TEMPERATURE: &str = "muster.sim/temperature";
 
-/// Long enough to look at, short enough to wait for.
+/// The runtime without an annotation: long enough to observe, short enough to wait for.
 const RUNTIME_MS_DEFAULT: i64 = 20_000;
-/// What a process can return.
+/// The exit codes that a process can return.
 const EXIT_CODES: RangeInclusive<i32> = 0..=255;
-/// In °C. Wider than any device survives, narrow enough to catch a slip.
+/// In °C. Wider than any device survives, narrow enough to catch a typing error.
 const TEMPERATURES_C: RangeInclusive<i32> = 0..=150;
 
-/// What the attempt shall do.
+/// The simulated behaviour of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SimulationAnnotations {
     pub runtime_ms: i64,
@@ -28,7 +28,7 @@ pub(super) struct SimulationAnnotations {
     pub temperature_c: Option<i32>,
 }
 
-/// A wish that cannot be understood. The attempt does not start: a simulation of something else would mislead.
+/// An annotation that cannot be parsed. The attempt does not start: simulating something else would mislead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum InvalidAnnotation {
     #[error("annotation `{RUNTIME}`: {0}")]
@@ -69,7 +69,7 @@ fn parse_number(
     }
 }
 
-/// Whether the second of two words was said; the first is what happens when nothing is said.
+/// True if the annotation is `yes`; false if it is `no`, the default.
 fn parse_choice(
     key: &'static str,
     text: Option<&str>,

@@ -1,4 +1,4 @@
-//! How warm simulated GPUs are: as hot as their attempt says, and cooling when it has ended.
+//! The temperatures of simulated GPUs: as annotated while an attempt runs, and cooling after it.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,10 @@ use muster_protocol::agent::{Registration, Report};
 use super::simulated_cluster::ReportIntervals;
 use crate::repeat_timer::RepeatTimer;
 
-/// An idle GPU, in °C.
 const IDLE_TEMPERATURE_C: i32 = 40;
-/// How much a GPU cools between two readings.
 const COOLING_PER_READING_C: i32 = 10;
 
-/// The GPUs of one node. Those at rest are read by health checks only: thousands of idle readings would tell nothing.
+/// The GPUs of one node. Idle GPUs are read by health checks only: thousands of idle readings carry no information.
 #[derive(Debug, Default)]
 pub(super) struct GpuTemperatures {
     warm_gpus_c: BTreeMap<u8, i32>,
@@ -21,7 +19,7 @@ pub(super) struct GpuTemperatures {
 }
 
 impl GpuTemperatures {
-    /// Take in which GPUs are heated now, and return the readings that are due.
+    /// Updates the temperatures from the GPUs that are heated now, and returns the readings that are due.
     pub fn due_readings(
         &mut self,
         now_ms: i64,
@@ -39,7 +37,7 @@ impl GpuTemperatures {
         due.into_iter().map(|(gpu, temperature_c)| gpu_reading(&node.node, gpu, temperature_c)).collect()
     }
 
-    /// The GPUs that are warm, or were at the last reading.
+    /// The due readings of GPUs that are warm now or were warm at the last reading.
     fn due_warm_readings(
         &mut self,
         now_ms: i64,
@@ -67,7 +65,7 @@ impl GpuTemperatures {
         readings
     }
 
-    /// When the next reading is due.
+    /// The time of the next reading.
     pub fn wake_at_ms(&self) -> i64 {
         let warm = (!self.are_all_idle()).then(|| self.reading_timer.next_due_ms());
         warm.unwrap_or(i64::MAX).min(self.health_check_timer.next_due_ms())
@@ -104,7 +102,7 @@ mod tests {
     const REPORT_INTERVALS: ReportIntervals =
         ReportIntervals { heartbeat_ms: 1_000, readings_ms: 1_000, health_checks_ms: 30_000 };
 
-    /// A node with four GPUs whose first health check is over.
+    /// A node with four GPUs, after its first health check.
     fn node_after_first_health_check() -> (GpuTemperatures, Registration) {
         let node = Cluster::default_dev().registrations().remove(0);
         let mut gpus = GpuTemperatures::default();

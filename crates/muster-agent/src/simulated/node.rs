@@ -1,4 +1,4 @@
-//! One simulated node: what it owes, what it has said, and what it says next.
+//! One simulated node: its ordered attempts, and the reports that are due.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use crate::logs::Stream;
 use crate::order_fence::OrderFence;
 use crate::repeat_timer::RepeatTimer;
 
-/// A node and its attempts.
 #[derive(Debug)]
 pub(super) struct SimulatedNode {
     registration: Registration,
@@ -23,7 +22,7 @@ pub(super) struct SimulatedNode {
     gpu_temperatures: GpuTemperatures,
 }
 
-/// One attempt the orders name.
+/// One attempt of the orders.
 #[derive(Debug)]
 struct SimulatedAttempt {
     order: AttemptOrder,
@@ -44,7 +43,7 @@ impl SimulatedNode {
         }
     }
 
-    /// Take over orders, unless they are older than what we follow. Attempts they no longer name are forgotten.
+    /// Takes over orders, unless they are outdated. Attempts that the orders no longer contain are dropped.
     pub fn apply_orders(&mut self, orders: Orders) {
         if !self.order_fence.accepts(&orders) {
             return;
@@ -60,7 +59,7 @@ impl SimulatedNode {
         }
     }
 
-    /// Say and do what is due.
+    /// Returns the reports and log lines that are due.
     pub fn step(&mut self, now_ms: i64) -> Vec<SimulatedEffect> {
         let mut effects = Vec::new();
         self.report_heartbeat(now_ms, &mut effects);
@@ -74,7 +73,7 @@ impl SimulatedNode {
         effects
     }
 
-    /// When something is due next.
+    /// The time of the next step.
     pub fn wake_at_ms(&self) -> i64 {
         let attempts = self.attempts.values().map(SimulatedAttempt::wake_at_ms);
         attempts
@@ -87,7 +86,7 @@ impl SimulatedNode {
         if !self.heartbeat_timer.is_due(now_ms, self.intervals.heartbeat_ms) {
             return;
         }
-        // A server that does not lead hears nothing, so it is said until orders show that someone knows this agent.
+        // A standby ignores reports. Registration is repeated with each heartbeat until orders name this incarnation.
         if !self.order_fence.is_registered() {
             effects
                 .push(SimulatedEffect::SendReport(Report::Registered(Box::new(self.registration.clone()))));
@@ -95,7 +94,7 @@ impl SimulatedNode {
         effects.push(SimulatedEffect::SendReport(Report::Heartbeat { node: self.registration.node.clone() }));
     }
 
-    /// The GPUs that running attempts heat; of two on one GPU the hotter counts.
+    /// The GPUs that running attempts heat, in °C. Of two attempts on one GPU the hotter counts.
     fn heated_gpus(&self, now_ms: i64) -> BTreeMap<u8, i32> {
         let mut heated = BTreeMap::new();
         for attempt in self.attempts.values().filter(|attempt| attempt.simulated_run.is_running(now_ms)) {
@@ -119,7 +118,7 @@ impl SimulatedAttempt {
         }
     }
 
-    /// The same attempt under newer orders. What has ended stays as it ended.
+    /// The same attempt under newer orders. A reported exit does not change any more.
     fn with_order(mut self, order: AttemptOrder) -> SimulatedAttempt {
         if !self.exit_report_timer.has_fired() {
             self.simulated_run = SimulatedRun::from_order(&order);
@@ -138,7 +137,8 @@ impl SimulatedAttempt {
         }
     }
 
-    /// Said until the orders know it. After the end it is only said if it never was, so that the two come in order.
+    /// Repeats the start report until the orders acknowledge it. After the end it is sent only if it never was, so
+    /// that start and exit are reported in order.
     fn report_started(
         &mut self,
         now_ms: i64,
@@ -210,7 +210,7 @@ impl SimulatedAttempt {
         let AttemptOrder { job, attempt, name, gang_size, run, .. } = &self.order;
         let gpus = task.gpus.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
         let gpus = match &task.share {
-            Some(share) => format!("{} thousandths of GPU {gpus} by {}", share.compute_milli, share.mode),
+            Some(share) => format!("{}/1000 of GPU {gpus}, mode {}", share.compute_milli, share.mode),
             None if gpus.is_empty() => "no GPUs".to_string(),
             None => format!("GPUs {gpus}"),
         };
@@ -227,7 +227,7 @@ impl SimulatedAttempt {
         );
         format!(
             "[simulated] {job} `{name}`, attempt {attempt}: rank {} of {gang_size} on {node} with {gpus}\n\
-             [simulated] would run: {runs}\n[simulated] pretends to work for {runtime}\n",
+             [simulated] would run: {runs}\n[simulated] simulates work for {runtime}\n",
             task.rank
         )
     }
@@ -237,10 +237,10 @@ impl SimulatedAttempt {
             Exit::Code(code) => format!("ended with exit code {code}"),
             Exit::Signal(signal) => format!("ended by signal {signal}"),
             Exit::NotStarted(why) => format!("did not start: {why}"),
-            Exit::Unknown(why) => format!("ended, nobody saw how: {why}"),
+            Exit::Unknown(why) => format!("ended, exit status unknown: {why}"),
         };
         match &self.order.stop {
-            Some(stop) => format!("[simulated] {ended} (asked to stop: {})\n", stop.why),
+            Some(stop) => format!("[simulated] {ended} (stop requested: {})\n", stop.why),
             None => format!("[simulated] {ended}\n"),
         }
     }

@@ -7,52 +7,46 @@ use muster_protocol::agent::{Orders, Registration, Report};
 use super::node::SimulatedNode;
 use crate::logs::Stream;
 
-/// What happens to the world.
+/// An input of the simulated cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SimulatedInput {
     /// Time has passed.
     Tick,
-    /// A node was told what it owes.
+    /// Orders for one node.
     Orders(Orders),
 }
 
-/// What the world does to ours.
+/// An output of the simulated cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SimulatedEffect {
-    /// Tell the server.
     SendReport(Report),
-    /// Tell the owner of the job.
     WriteLog(LogLine),
 }
 
 /// A text for the log of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// Which job.
     pub job: String,
-    /// Which attempt.
     pub attempt: u32,
-    /// Which task.
     pub rank: u32,
-    /// Which of its logs.
     pub stream: Stream,
-    /// The text, with its line ends.
+    /// With line ends.
     pub text: String,
 }
 
-/// How often nodes say what.
+/// The intervals of the reports of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportIntervals {
-    /// Between two heartbeats, and between two repetitions of a report that was not heard.
+    /// Of heartbeats, and of repeating a report until the orders acknowledge it.
     pub heartbeat_ms: i64,
-    /// Between two readings of the GPUs that are not at rest.
+    /// Of readings of warm GPUs.
     pub readings_ms: i64,
-    /// Between two readings of every GPU.
+    /// Of readings of every GPU.
     pub health_checks_ms: i64,
 }
 
-/// All nodes, and when each has something to do next. A turn touches only the nodes that are due, so that
-/// thousands of nodes cost little.
+/// All nodes, and when each is due next. A step touches only the nodes that are due, so that thousands of nodes cost
+/// little.
 #[derive(Debug)]
 pub struct SimulatedCluster {
     nodes: BTreeMap<String, SimulatedNode>,
@@ -61,7 +55,7 @@ pub struct SimulatedCluster {
 }
 
 impl SimulatedCluster {
-    /// A cluster in which nothing has been said yet.
+    /// A cluster whose nodes have sent no reports.
     pub fn new(registrations: Vec<Registration>, intervals: ReportIntervals) -> SimulatedCluster {
         let mut cluster = SimulatedCluster {
             nodes: BTreeMap::new(),
@@ -76,10 +70,11 @@ impl SimulatedCluster {
         cluster
     }
 
-    /// Take in what happened at `now_ms` and do everything that is due.
+    /// Applies an input at `now_ms` and returns all effects that are due.
     pub fn step(&mut self, now_ms: i64, input: SimulatedInput) -> Vec<SimulatedEffect> {
         if now_ms < self.last_step_ms {
-            self.wake_schedule.set_all_wakes(now_ms); // The clock was put back: nobody shall be silent until it has caught up.
+            // The clock was set back: nodes must not be silent until it has caught up.
+            self.wake_schedule.set_all_wakes(now_ms);
         }
         self.last_step_ms = now_ms;
         if let SimulatedInput::Orders(orders) = input {
@@ -94,7 +89,7 @@ impl SimulatedCluster {
         effects
     }
 
-    /// When the next step is due.
+    /// The time of the next step.
     pub fn wake_at_ms(&self) -> i64 {
         self.wake_schedule.next_wake_ms()
     }
@@ -106,12 +101,12 @@ impl SimulatedCluster {
                 node.apply_orders(orders);
                 self.wake_schedule.set_wake(&name, now_ms);
             }
-            None => tracing::warn!(node = name, "orders for a node that is not simulated here"),
+            None => tracing::warn!(node = name, "orders name a node that is not simulated here; ignored"),
         }
     }
 }
 
-/// Nodes by the time of their next turn, in both directions.
+/// The time of the next step of each node, indexed by time and by node.
 #[derive(Debug, Default)]
 struct WakeSchedule {
     by_time: BTreeSet<(i64, String)>,
@@ -131,7 +126,7 @@ impl WakeSchedule {
         self.by_time = self.by_node.keys().map(|node| (at_ms, node.clone())).collect();
     }
 
-    /// By name within one moment, so that the same inputs give the same words in the same order.
+    /// By time, then by name, so that the same inputs give the same effects in the same order.
     fn due_nodes(&self, now_ms: i64) -> Vec<String> {
         let due = self.by_time.iter().take_while(|(at_ms, _)| *at_ms <= now_ms);
         due.map(|(_, node)| node.clone()).collect()

@@ -1,26 +1,26 @@
-//! What will become of a simulated attempt. It follows from the order alone, so a restart changes nothing.
+//! The start, end and exit of a simulated attempt. They follow from the order alone, so a restart changes nothing.
 
 use muster_protocol::agent::{AttemptOrder, Exit, StopOrder};
 
 use super::annotations::SimulationAnnotations;
 
-/// Between being placed and running.
+/// From the placement to the start.
 const START_DELAY_MS: i64 = 50;
-/// Between being asked to stop and being gone.
+/// From the stop order to the exit.
 const STOP_DELAY_MS: i64 = 50;
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 
-/// When an attempt starts, when it ends, and how.
+/// When an attempt starts and ends, and with which exit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SimulatedRun {
-    /// Unless it never starts.
+    /// `None` if the attempt never starts.
     pub starts_at_ms: Option<i64>,
     pub ends_at_ms: i64,
     pub exit: Exit,
-    /// It was told to stop before it ended.
+    /// A stop was ordered before the attempt ended.
     pub stopped: bool,
-    /// How hot its GPUs are while it runs, where it was said.
+    /// The temperature of its GPUs while it runs, if annotated.
     pub temperature_c: Option<i32>,
 }
 
@@ -32,7 +32,7 @@ impl SimulatedRun {
             Ok(annotations) if annotations.refuse_launch => {
                 return SimulatedRun::failed_launch(
                     starts_at_ms,
-                    "the simulated launch was told to refuse".to_string(),
+                    "the annotation `muster.sim/launch` refuses the launch".to_string(),
                 );
             }
             Ok(annotations) => annotations,
@@ -104,11 +104,11 @@ mod tests {
         assert_eq!(
             SimulatedRun::from_order(&ignoring).exit,
             Exit::Code(0),
-            "it ended by itself before its grace was over"
+            "it ended by itself within its grace"
         );
-        assert!(SimulatedRun::from_order(&ignoring).stopped, "but it had been told");
+        assert!(SimulatedRun::from_order(&ignoring).stopped, "a stop was ordered before its end");
         ignoring.stop = stop(90_000, 30_000);
-        assert!(!SimulatedRun::from_order(&ignoring).stopped, "told only after its end");
+        assert!(!SimulatedRun::from_order(&ignoring).stopped, "the stop was ordered after its end");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! What every agent promises, simulated or real. Each promise is one function that runs over both.
+//! The contract of the port `Agent`: each test runs over the simulated agents and over the runner.
 
 use muster_protocol::agent::{AttemptOrder, Exit, Report};
 
 use crate::harness::{AgentHarness, NODE, now_ms, order, script, wait_until, with_stop};
 
-/// An attempt that ends by itself with code 3 soon, in both worlds.
+/// An attempt that soon exits with code 3, simulated or real.
 fn attempt_that_exits_soon() -> AttemptOrder {
     let mut order = order(script("exit 3"));
     order.annotations.insert("muster.sim/runtime".to_string(), "100ms".to_string());
@@ -12,14 +12,14 @@ fn attempt_that_exits_soon() -> AttemptOrder {
     order
 }
 
-/// An attempt that does not end by itself in the time of a test.
+/// An attempt that does not end by itself during a test.
 fn attempt_that_runs_on() -> AttemptOrder {
     let mut order = order(script("sleep 300"));
     order.annotations.insert("muster.sim/runtime".to_string(), "5m".to_string());
     order
 }
 
-/// One that does not listen when it is told to stop.
+/// An attempt that ignores SIGTERM.
 fn attempt_that_ignores_term() -> AttemptOrder {
     let mut order = AttemptOrder {
         run: script("trap '' TERM; while true; do sleep 0.1; done"),
@@ -30,7 +30,7 @@ fn attempt_that_ignores_term() -> AttemptOrder {
 }
 
 fn registers_and_sends_heartbeats(harness: AgentHarness) {
-    wait_until("it beats", || harness.heartbeat_count() >= 2);
+    wait_until("it sends heartbeats", || harness.heartbeat_count() >= 2);
     let reports = harness.reports();
     let Report::Registered(registration) = &reports[0] else { panic!("{reports:?}") };
     assert_eq!(registration.node, NODE);
@@ -44,7 +44,7 @@ fn reports_start_then_exit(mut harness: AgentHarness) {
     let started = reports.iter().position(|report| matches!(report, Report::Started { .. }));
     let ended = reports.iter().position(|report| matches!(report, Report::Ended { .. }));
     assert!(started.is_some() && started < ended, "{reports:?}");
-    assert!(!harness.reported_exits()[0].1, "nobody told it to stop");
+    assert!(!harness.reported_exits()[0].1, "no stop was ordered");
 }
 
 fn stops_on_order(mut harness: AgentHarness) {
@@ -53,10 +53,10 @@ fn stops_on_order(mut harness: AgentHarness) {
     harness.wait_for_start();
     harness.send_orders(vec![with_stop(&attempt_order, 20_000)]);
     assert_eq!(harness.wait_for_exit(), Exit::Signal(15));
-    assert!(harness.reported_exits()[0].1, "it was told to stop");
+    assert!(harness.reported_exits()[0].1, "a stop was ordered");
 }
 
-/// A stop whose grace was long is ordered again with hardly any.
+/// A stop with a long grace is ordered again with a short one.
 fn honours_a_shortened_grace(mut harness: AgentHarness) {
     let mut attempt_order = attempt_that_ignores_term();
     harness.send_orders(vec![attempt_order.clone()]);
@@ -69,29 +69,29 @@ fn honours_a_shortened_grace(mut harness: AgentHarness) {
     stop.grace_ms = now_ms() - stop.since_ms + 500;
     harness.send_orders(vec![attempt_order]);
     assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
-    assert!(harness.reported_exits()[0].1, "it was told to stop");
+    assert!(harness.reported_exits()[0].1, "a stop was ordered");
 }
 
 fn repeats_the_exit_report_until_dropped(mut harness: AgentHarness) {
     harness.send_orders(vec![attempt_that_exits_soon()]);
-    wait_until("the end was said three times", || harness.reported_exits().len() >= 3);
+    wait_until("the exit is reported three times", || harness.reported_exits().len() >= 3);
     assert!(harness.reported_exits().windows(2).all(|pair| pair[0] == pair[1]));
     harness.send_orders(vec![]);
     harness.wait_for_heartbeats(2);
-    let message = harness.reported_exits().len();
+    let count = harness.reported_exits().len();
     harness.wait_for_heartbeats(3);
-    assert_eq!(harness.reported_exits().len(), message, "it goes on about an attempt that was dropped");
+    assert_eq!(harness.reported_exits().len(), count, "it reports an attempt that was dropped");
 }
 
 fn ignores_older_orders(mut harness: AgentHarness) {
     let attempt_order = attempt_that_runs_on();
     harness.send_orders_with_generation(7, vec![attempt_order.clone()]);
     harness.wait_for_start();
-    let reports = AttemptOrder { started: true, ..attempt_order.clone() };
+    let acknowledged = AttemptOrder { started: true, ..attempt_order.clone() };
     for old in [vec![with_stop(&attempt_order, 0)], vec![]] {
         harness.send_orders_with_generation(6, old);
         harness.wait_for_heartbeats(3);
-        harness.send_orders_with_generation(8, vec![reports.clone()]);
+        harness.send_orders_with_generation(8, vec![acknowledged.clone()]);
         harness.wait_for_heartbeats(3);
         assert_eq!(harness.reported_exits(), []);
     }
@@ -102,7 +102,7 @@ fn ignores_older_orders(mut harness: AgentHarness) {
 fn ignores_orders_for_other_nodes(mut harness: AgentHarness) {
     let attempts = vec![attempt_that_exits_soon()];
     let other_node_orders = muster_protocol::agent::Orders {
-        node: "moon".to_string(),
+        node: "another-node".to_string(),
         incarnation: String::new(),
         epoch: 1,
         generation: 1,
@@ -123,18 +123,18 @@ fn ignores_a_second_shutdown(mut harness: AgentHarness) {
     assert_eq!(harness.start_report_count(), 0);
 }
 
-macro_rules! promises {
-    ($($promise:ident),* $(,)?) => {
+macro_rules! contract_tests {
+    ($($test:ident),* $(,)?) => {
         mod simulated {
-            $(#[test] fn $promise() { super::$promise(super::AgentHarness::with_simulated_agents()); })*
+            $(#[test] fn $test() { super::$test(super::AgentHarness::with_simulated_agents()); })*
         }
         mod real {
-            $(#[test] fn $promise() { super::$promise(super::AgentHarness::with_runner()); })*
+            $(#[test] fn $test() { super::$test(super::AgentHarness::with_runner()); })*
         }
     };
 }
 
-promises!(
+contract_tests!(
     registers_and_sends_heartbeats,
     reports_start_then_exit,
     stops_on_order,

@@ -1,4 +1,4 @@
-//! A bench for agents: an ear for their reports, orders to give, and patience.
+//! A test harness for agents: it sends orders, collects reports and waits for them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,14 +13,15 @@ use muster_agent::{
 };
 use muster_protocol::agent::{AttemptOrder, Exit, Orders, Report, RunSpec, StopOrder, TaskOrder};
 
-/// How long a test waits for something that must happen. Long, because the machine may be busy.
+/// How long a test waits for an expected condition. Long, because the machine may be busy.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often agents repeat themselves here: quickly, so that tests are short.
+/// The interval of heartbeats and repeated reports: short, so that tests are short.
 pub const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
 pub const NODE: &str = "gpu01";
 pub const JOB: &str = "job-1";
 
-/// An agent on the bench. Its data folder is removed with it, and so is what a failed test left running.
+/// An agent under test. Dropping the harness kills the processes that a failed test left and removes the data
+/// directory.
 pub struct AgentHarness {
     pub agent: Option<Box<dyn Agent>>,
     pub data_dir: PathBuf,
@@ -46,7 +47,7 @@ impl AgentHarness {
         harness
     }
 
-    /// A data folder and an ear, without an agent.
+    /// A data directory and a report sink, without an agent.
     pub fn without_agent() -> AgentHarness {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +57,7 @@ impl AgentHarness {
         AgentHarness { agent: None, data_dir, reports: Arc::default(), generation: 0 }
     }
 
-    /// A runner as the server would start it, on what the last one left.
+    /// Starts a runner as the server does, over the data directory of its predecessor.
     pub fn start_runner(&mut self) {
         let config = RunnerConfig {
             node: NODE.to_string(),
@@ -66,7 +67,7 @@ impl AgentHarness {
         self.agent = Some(Box::new(Runner::start(config, self.report_sink()).unwrap()));
     }
 
-    /// The agent is gone from one moment to the next, and everything it knew.
+    /// The agent ends, and loses everything that it kept in memory.
     pub fn crash_agent(&mut self) {
         self.agent = None;
         self.reports.lock().unwrap().clear();
@@ -82,7 +83,7 @@ impl AgentHarness {
         Arc::new(move |report| reports.lock().unwrap().push(report))
     }
 
-    /// Newer orders than all before.
+    /// Sends orders with the next generation.
     pub fn send_orders(&mut self, attempts: Vec<AttemptOrder>) {
         self.generation += 1;
         self.send_orders_with_generation(self.generation, attempts);
@@ -94,7 +95,7 @@ impl AgentHarness {
         self.agent.as_mut().unwrap().deliver_orders(orders);
     }
 
-    /// The agent that registered last, as a server would know it.
+    /// The incarnation that registered last, as a server would know it.
     fn registered_incarnation(&self) -> String {
         let registered = |report: &Report| match report {
             Report::Registered(registration) if registration.node == NODE => {
@@ -111,7 +112,7 @@ impl AgentHarness {
         self.reports.lock().unwrap().clone()
     }
 
-    /// All ends that were said, in order.
+    /// All reported exits in order, and whether each was stopped.
     pub fn reported_exits(&self) -> Vec<(Exit, bool)> {
         let end = |report| match report {
             Report::Ended { exit, stopped, .. } => Some((exit, stopped)),
@@ -138,10 +139,10 @@ impl AgentHarness {
         self.reported_exits()[0].0.clone()
     }
 
-    /// Enough time for anything wrong to happen, counted in the agent's own heartbeats.
+    /// Waits long enough for a wrong report to appear, counted in heartbeats of the agent.
     pub fn wait_for_heartbeats(&self, count: usize) {
         let before = self.heartbeat_count();
-        wait_until("the agent goes on", || self.heartbeat_count() >= before + count);
+        wait_until("the agent sends heartbeats", || self.heartbeat_count() >= before + count);
     }
 
     pub fn attempt_dir(&self) -> PathBuf {
@@ -154,28 +155,29 @@ impl AgentHarness {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// What a job wrote into its output once it has written a whole line: usually its pid.
+    /// The first line of the job's output, usually its pid.
     pub fn wait_for_first_line(&self) -> String {
         wait_until("there is a line in the log", || self.read_log(0, Stream::Stdout).contains('\n'));
         self.read_log(0, Stream::Stdout).lines().next().unwrap().to_string()
     }
 
-    /// All living processes that bear the mark of the attempt.
+    /// All live processes with the attempt directory in their environment.
     pub fn live_processes(&self) -> Vec<i32> {
-        let mark = format!("MUSTER_ATTEMPT_DIR={}", self.attempt_dir().display());
-        let marked = |pid: &i32| {
+        let environment_entry = format!("MUSTER_ATTEMPT_DIR={}", self.attempt_dir().display());
+        let has_entry = |pid: &i32| {
             let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|entry| entry == mark.as_bytes()) && is_alive(*pid)
+            environment.split(|byte| *byte == 0).any(|found| found == environment_entry.as_bytes())
+                && is_alive(*pid)
         };
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(marked).collect()
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(has_entry).collect()
     }
 
     pub fn assert_no_live_processes(&self) {
         assert!(self.live_processes().is_empty(), "left behind: {:?}", self.live_processes());
     }
 
-    /// The shim's pid, from its record.
+    /// The pid of the shim, from the launch lock.
     pub fn shim_pid(&self) -> i32 {
         let text = std::fs::read_to_string(self.attempt_dir().join("pid.json")).unwrap();
         let after = text.split("\"pid\":").nth(1).unwrap();
@@ -189,7 +191,7 @@ impl Drop for AgentHarness {
         if self.attempt_dir().exists() {
             self.live_processes().into_iter().for_each(|pid| kill(pid, "KILL"));
         }
-        // A shim writes its exit record last; without it the folder would come back after we removed it.
+        // A shim writes its exit record last, which would create the removed directory again.
         let since = Instant::now();
         while self.has_shims() && since.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(10));
@@ -199,18 +201,18 @@ impl Drop for AgentHarness {
 }
 
 impl AgentHarness {
-    /// Whether a process was started with a path in our data folder.
+    /// True if a process has a path of the data directory in its arguments.
     fn has_shims(&self) -> bool {
-        let ours = self.data_dir.to_string_lossy().into_owned();
+        let data_dir = self.data_dir.to_string_lossy().into_owned();
         let mut entries = std::fs::read_dir("/proc").unwrap().flatten();
         entries.any(|entry| {
             let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&words).contains(&ours)
+            String::from_utf8_lossy(&words).contains(&data_dir)
         })
     }
 }
 
-/// An order for one task on GPU 1, placed now.
+/// An order for one task on GPUs 1 and 3, placed now.
 pub fn order(run: RunSpec) -> AttemptOrder {
     AttemptOrder {
         job: JOB.to_string(),
@@ -261,7 +263,7 @@ pub fn now_ms() -> i64 {
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
-        assert!(since.elapsed() < WAIT_TIMEOUT, "waited in vain until {what}");
+        assert!(since.elapsed() < WAIT_TIMEOUT, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

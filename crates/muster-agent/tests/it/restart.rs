@@ -1,10 +1,10 @@
-//! Agents come and go; attempts are adopted, reported, and never run twice.
+//! Restarts of the agent: attempts are adopted, reported, and never run twice.
 
 use muster_protocol::agent::{AttemptOrder, Exit};
 
 use crate::harness::{AgentHarness, is_alive, order, script, wait_until, with_stop};
 
-/// A runner with one attempt that has written its pid.
+/// A runner with one running attempt that has written its pid.
 fn start_script(text: &str) -> (AgentHarness, AttemptOrder) {
     let mut harness = AgentHarness::with_runner();
     let attempt_order = order(script(text));
@@ -14,7 +14,7 @@ fn start_script(text: &str) -> (AgentHarness, AttemptOrder) {
     (harness, AttemptOrder { started: true, ..attempt_order })
 }
 
-/// How often the script has begun: each start appends a line.
+/// How often the script was started: each start appends a line.
 fn launch_count(harness: &AgentHarness) -> usize {
     harness.read_log(0, muster_agent::logs::Stream::Stdout).lines().count()
 }
@@ -38,7 +38,7 @@ fn a_running_attempt_is_adopted_with_the_same_pid() {
     assert!(!is_alive(pid));
 }
 
-/// The server may have missed the start: then it is said again, without a second launch.
+/// The server may have missed the start report: it is repeated, without a second launch.
 #[test]
 fn an_adopted_attempt_repeats_an_unacknowledged_start_report() {
     let (mut harness, attempt_order) = start_script("echo $$; sleep 300");
@@ -71,8 +71,8 @@ fn the_shim_completes_a_stop_without_the_agent() {
     harness.send_orders(vec![with_stop(&attempt_order, 300)]);
     wait_until("the stop is on disk", || harness.attempt_dir().join("stop.json").exists());
     harness.crash_agent();
-    wait_until("the shim has done it alone", || harness.live_processes().is_empty());
-    wait_until("it is on disk", || harness.attempt_dir().join("exit.json").exists());
+    wait_until("the shim has killed the tasks alone", || harness.live_processes().is_empty());
+    wait_until("the exit record is on disk", || harness.attempt_dir().join("exit.json").exists());
 }
 
 #[test]
@@ -88,7 +88,8 @@ fn a_shim_lost_during_an_agent_outage_leaves_no_processes() {
     assert_eq!(launch_count(&harness), 1);
 }
 
-/// The power went between intent and fork. Nothing ran, but we cannot know what the fork became: no second launch.
+/// Power was lost between the launch intent and the fork. The agent cannot know whether the shim ran: no second
+/// launch.
 #[test]
 fn an_interrupted_launch_is_not_repeated() {
     let mut harness = AgentHarness::without_agent();
@@ -101,7 +102,7 @@ fn an_interrupted_launch_is_not_repeated() {
     assert!(matches!(harness.wait_for_exit(), Exit::Unknown(why) if why.contains("interrupted")));
     assert_eq!(launch_count(&harness), 0);
     run_late_shim(&harness);
-    assert_eq!(launch_count(&harness), 0, "a shim that comes late finds the attempt given up");
+    assert_eq!(launch_count(&harness), 0, "a late shim finds the launch abandoned");
 }
 
 fn run_late_shim(harness: &AgentHarness) {
@@ -114,7 +115,9 @@ fn run_late_shim(harness: &AgentHarness) {
 fn a_started_attempt_without_records_is_not_launched() {
     let mut harness = AgentHarness::with_runner();
     harness.send_orders(vec![AttemptOrder { started: true, ..order(script("echo launched")) }]);
-    assert!(matches!(harness.wait_for_exit(), Exit::Unknown(why) if why.contains("no trace")));
+    assert!(
+        matches!(harness.wait_for_exit(), Exit::Unknown(why) if why.contains("no records and no processes"))
+    );
     assert_eq!(launch_count(&harness), 0);
 }
 
@@ -125,7 +128,7 @@ fn a_cleaned_up_attempt_is_not_launched_again() {
     harness.send_orders(vec![attempt_order.clone()]);
     harness.wait_for_exit();
     harness.send_orders(vec![]);
-    wait_until("it is tidied up", || !harness.attempt_dir().join("intent.json").exists());
+    wait_until("it is cleaned up", || !harness.attempt_dir().join("intent.json").exists());
     harness.crash_agent();
     harness.start_runner();
     harness.send_orders(vec![attempt_order]);
@@ -140,14 +143,15 @@ fn leftover_attempts_are_stopped_only_after_the_first_orders() {
     harness.crash_agent();
     harness.start_runner();
     harness.wait_for_heartbeats(3);
-    assert!(is_alive(pid), "without orders nobody knows what is wanted");
+    assert!(is_alive(pid), "without orders the agent stops nothing");
     harness.send_orders(vec![]);
     wait_until("it is gone", || harness.live_processes().is_empty());
-    wait_until("it is tidied up", || !harness.attempt_dir().join("intent.json").exists());
+    wait_until("it is cleaned up", || !harness.attempt_dir().join("intent.json").exists());
     assert_eq!(harness.reported_exits(), []);
 }
 
-/// A server that lost its journal counts jobs from one again. The old attempt must not answer for the new one.
+/// A server that lost its journal counts jobs from one again. The exit of the old attempt must not count for the
+/// new one.
 #[test]
 fn an_attempt_of_another_placement_is_archived() {
     let (mut harness, attempt_order) = start_script("echo $$; sleep 300");
@@ -155,16 +159,16 @@ fn an_attempt_of_another_placement_is_archived() {
     harness.crash_agent();
     harness.start_runner();
     let new_placement =
-        AttemptOrder { placed_at_ms: attempt_order.placed_at_ms + 5, ..order(script("echo anew; exit 4")) };
+        AttemptOrder { placed_at_ms: attempt_order.placed_at_ms + 5, ..order(script("echo second; exit 4")) };
     harness.send_orders(vec![new_placement]);
     assert_eq!(harness.wait_for_exit(), Exit::Code(4));
     assert!(!is_alive(old_pid));
-    assert_eq!(harness.wait_for_first_line(), "anew");
+    assert_eq!(harness.wait_for_first_line(), "second");
     let aside = harness.attempt_dir().with_extension(format!("placed-{}", attempt_order.placed_at_ms));
     assert_eq!(std::fs::read_to_string(aside.join("rank-0.out")).unwrap().trim(), old_pid.to_string());
 }
 
-/// Somebody deletes `attempts/` under a running job. Its process lives, so it is not over and not launched again.
+/// `attempts/` is deleted under a running job. The shim is alive, so the attempt is not over and not launched again.
 #[test]
 fn an_attempt_whose_directory_was_deleted_keeps_running_and_is_adopted() {
     let (mut harness, attempt_order) = start_script("echo $$; sleep 300");
@@ -176,12 +180,12 @@ fn an_attempt_whose_directory_was_deleted_keeps_running_and_is_adopted() {
     harness.send_orders(vec![attempt_order.clone()]);
     harness.wait_for_heartbeats(5);
     assert!(is_alive(pid));
-    assert_eq!((harness.start_report_count(), harness.reported_exits()), (0, vec![]), "its process lives");
+    assert_eq!((harness.start_report_count(), harness.reported_exits()), (0, vec![]), "the shim is alive");
     harness.send_orders(vec![with_stop(&attempt_order, 20_000)]);
     assert_eq!(
         harness.wait_for_exit(),
         Exit::Signal(15),
-        "its shim is told to stop, and writes down how it ended"
+        "the shim reads the stop record and writes the exit record"
     );
     assert!(!is_alive(pid));
 }
@@ -195,11 +199,13 @@ fn an_attempt_without_directory_and_shim_leaves_no_processes() {
     std::fs::remove_dir_all(harness.data_dir.join("attempts")).unwrap();
     harness.start_runner();
     harness.send_orders(vec![attempt_order]);
-    assert!(matches!(harness.wait_for_exit(), Exit::Unknown(why) if why.contains("no trace")));
+    assert!(
+        matches!(harness.wait_for_exit(), Exit::Unknown(why) if why.contains("no records and no processes"))
+    );
     harness.assert_no_live_processes();
 }
 
-/// One record is enough to lose a process by, if nobody looks for it.
+/// Without the launch lock the shim must be found among the processes.
 #[test]
 fn an_attempt_that_lost_only_its_launch_lock_keeps_running() {
     let (mut harness, attempt_order) = start_script("echo $$; sleep 300");

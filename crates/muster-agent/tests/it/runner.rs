@@ -1,4 +1,4 @@
-//! Real processes: what they see, what we keep of them, and what cannot start.
+//! Real processes: their environment, their logs and exits, and failed starts.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, TaskOrder, TaskShare};
 
 use crate::harness::{AgentHarness, JOB, NODE, command, order, script};
 
-/// Run one thing to its end.
+/// Runs one task to its exit.
 fn run_to_exit(run: RunSpec) -> (AgentHarness, Exit) {
     let mut harness = AgentHarness::with_runner();
     harness.send_orders(vec![order(run)]);
@@ -18,7 +18,7 @@ fn run_to_exit(run: RunSpec) -> (AgentHarness, Exit) {
 fn not_started_reason(run: RunSpec) -> String {
     match run_to_exit(run) {
         (harness, Exit::NotStarted(why)) => {
-            assert_eq!(harness.start_report_count(), 0, "it was said to have started");
+            assert_eq!(harness.start_report_count(), 0, "a start was reported");
             why
         }
         (_, other) => panic!("{other:?}"),
@@ -115,7 +115,7 @@ fn a_task_environment_describes_its_gpu_share() {
              MUSTER_GPU_MEMORY_MIB=40779\nMUSTER_GPU_SHARE_MILLI={milli}\nMUSTER_GPU_SHARE_MODE={mode}\n"
         )
     };
-    // The device is the first that the task sees.
+    // Device 0 is the only GPU that the task sees.
     let limit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40779M\n";
     assert_eq!(lines("mps", 500), expected("50", limit, 500, "mps"));
     assert_eq!(
@@ -130,7 +130,7 @@ fn a_task_environment_describes_its_gpu_share() {
     );
 }
 
-/// Which cores those are is tested beside the code: on a machine with one NUMA node nobody sees a difference.
+/// The choice of cores is unit-tested: on a machine with one NUMA node it makes no difference.
 #[test]
 fn a_task_is_bound_to_the_cpus_of_its_numa_nodes() {
     if !std::path::Path::new("/sys/devices/system/node/node0").exists() {
@@ -148,7 +148,7 @@ fn a_task_is_bound_to_the_cpus_of_its_numa_nodes() {
     let free = seen(Vec::new(), 1);
     let own = free.strip_prefix("nodes=\n").unwrap();
     assert!(seen(vec![0], 1).starts_with("nodes=0\nCpus_allowed_list:"));
-    // What cannot be kept leaves the task where it would be without.
+    // A task that cannot be bound runs unbound.
     assert_eq!(seen(vec![0], 1_000_000), format!("nodes=0\n{own}"));
     assert_eq!(seen(vec![0, 77], 1), format!("nodes=0,77\n{own}"));
 }
@@ -166,7 +166,7 @@ fn task(rank: u32, group: &str, group_rank: u32) -> TaskOrder {
     }
 }
 
-/// The second of three nodes, with a task of each group, in an order that is not that of the ranks.
+/// The second of three nodes, with tasks of both groups, not in the order of their ranks.
 #[test]
 fn a_task_environment_describes_its_ranks_and_nodes() {
     let mut harness = AgentHarness::with_runner();
@@ -197,7 +197,7 @@ fn a_task_environment_describes_its_ranks_and_nodes() {
     }
 }
 
-/// A server of an older release does not know where the others are; then nothing is made up.
+/// A server of an older release does not send the nodes of the gang.
 #[test]
 fn gang_variables_are_omitted_when_orders_have_no_nodes() {
     let mut harness = AgentHarness::with_runner();
@@ -210,7 +210,7 @@ fn gang_variables_are_omitted_when_orders_have_no_nodes() {
 #[test]
 fn a_gang_has_a_log_per_rank_and_one_exit() {
     let mut harness = AgentHarness::with_runner();
-    // Rank 3 would wait for ever, as the survivors of a broken collective do.
+    // Rank 3 would wait forever, as the other ranks of a broken collective do.
     let mut attempt_order = order(script(
         "echo rank $MUSTER_RANK of $MUSTER_GANG_SIZE; [ $MUSTER_RANK = 3 ] && exec sleep 1000; exit $((MUSTER_RANK * 2))",
     ));
@@ -260,7 +260,7 @@ fn a_failed_start_is_reported_with_its_reason() {
 #[test]
 fn a_failed_shim_is_reported_as_not_started() {
     for (shim, expected) in
-        [("/no/such/shim", "cannot be started"), ("/bin/false", "before it started anything")]
+        [("/no/such/shim", "cannot be started"), ("/bin/false", "before it started a task")]
     {
         let mut harness = AgentHarness::without_agent();
         let config = muster_agent::RunnerConfig {
@@ -281,8 +281,8 @@ fn a_dropped_attempt_is_cleaned_up_and_its_logs_stay() {
     let (mut harness, _) = run_to_exit(script("echo kept > file; echo hello"));
     harness.send_orders(vec![]);
     let gone = |name: &str| !harness.attempt_dir().join(name).exists();
-    crate::harness::wait_until("it is tidied up", || gone("intent.json"));
+    crate::harness::wait_until("it is cleaned up", || gone("intent.json"));
     assert!(gone("pid.json") && gone("script") && gone("shim.log"));
     assert_eq!(harness.read_log(0, Stream::Stdout), "hello\n");
-    assert!(!gone("work/file"), "the job's own files are not ours");
+    assert!(!gone("work/file"), "clean-up keeps the job's own files");
 }

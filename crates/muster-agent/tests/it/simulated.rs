@@ -1,4 +1,4 @@
-//! The simulated cluster on a real clock and a real disk. Its decisions are tested beside the code.
+//! The simulated agents with a real clock and a real disk. Their decisions are unit-tested.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn one_thread_simulates_two_thousand_nodes() {
         ..SimulatedAgentsConfig::new((0..2_000).map(node).collect(), &harness.data_dir)
     };
     let mut agent = SimulatedAgents::start(config, harness.report_sink()).unwrap();
-    wait_until("all have beaten three times", || harness.heartbeat_count() >= 6_000);
+    wait_until("every node has sent three heartbeats", || harness.heartbeat_count() >= 6_000);
     agent.shutdown();
     let reports = harness.reports();
     let registered = reports.iter().filter_map(|report| match report {

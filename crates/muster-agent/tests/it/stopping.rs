@@ -1,4 +1,4 @@
-//! When an attempt is said to be over, nothing of it is left.
+//! Stopping: when the exit of an attempt is reported, no process of it is left.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, StopOrder};
 
 use crate::harness::{AgentHarness, is_alive, kill, now_ms, order, script, wait_until, with_stop};
 
-/// Start it and wait for its first line, so that everything it sets up is there.
+/// Starts an attempt and waits for its first line, so that its traps and children are set up.
 fn start_and_wait_for_output(run: RunSpec) -> (AgentHarness, AttemptOrder) {
     let mut harness = AgentHarness::with_runner();
     let attempt_order = order(run);
@@ -17,7 +17,7 @@ fn start_and_wait_for_output(run: RunSpec) -> (AgentHarness, AttemptOrder) {
     (harness, attempt_order)
 }
 
-/// The same stop with another grace.
+/// The same stop order with another grace.
 fn with_grace(order: &AttemptOrder, grace_ms: i64) -> AttemptOrder {
     let stop = order.stop.clone().map(|stop| StopOrder { grace_ms, ..stop });
     AttemptOrder { stop, ..order.clone() }
@@ -39,7 +39,7 @@ fn a_stop_kills_the_process_group_and_processes_that_left_it() {
     harness.send_orders(vec![with_stop(&attempt_order, 500)]);
     assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
     harness.assert_no_live_processes();
-    assert!(!is_alive(bare), "one without our mark was overlooked");
+    assert!(!is_alive(bare), "a process with an empty environment was overlooked");
 }
 
 #[test]
@@ -49,11 +49,11 @@ fn a_task_that_handles_term_gets_its_grace() {
     ));
     harness.send_orders(vec![with_stop(&attempt_order, 20_000)]);
     assert_eq!(harness.wait_for_exit(), Exit::Code(7));
-    assert!(harness.reported_exits()[0].1, "it was told to stop");
+    assert!(harness.reported_exits()[0].1, "a stop was ordered");
     assert!(harness.read_log(0, Stream::Stdout).contains("saved"));
 }
 
-/// A shell dies of TERM while its child still saves a checkpoint: the child keeps the grace that was promised.
+/// A shell dies of SIGTERM while its child saves a checkpoint: the child keeps its grace.
 #[test]
 fn children_keep_their_grace_after_their_shell_dies() {
     let (mut harness, attempt_order) = start_and_wait_for_output(script(
@@ -75,37 +75,38 @@ fn a_shorter_grace_takes_effect_at_once() {
     assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
 }
 
-/// As when a job that is displaced says that its work is saved: the server orders the same stop with less grace.
+/// When a preempted job reports its checkpoint, the server orders the same stop with a shorter grace.
 #[test]
 fn a_stopping_attempt_can_get_a_shorter_grace() {
-    let ignores_term = "trap 'echo told' TERM; echo ready; while true; do sleep 0.1; done";
+    let ignores_term = "trap 'echo terminated' TERM; echo ready; while true; do sleep 0.1; done";
     let (mut harness, attempt_order) = start_and_wait_for_output(script(ignores_term));
-    let patient = with_stop(&attempt_order, 60_000);
-    harness.send_orders(vec![patient.clone()]);
-    wait_until("it was told", || harness.read_log(0, Stream::Stdout).contains("told"));
+    let long_stop = with_stop(&attempt_order, 60_000);
+    harness.send_orders(vec![long_stop.clone()]);
+    wait_until("it got SIGTERM", || harness.read_log(0, Stream::Stdout).contains("terminated"));
     harness.wait_for_heartbeats(5);
     assert_eq!(harness.reported_exits(), [], "it has a minute");
-    let hurried_at = Instant::now();
-    let since_ms = patient.stop.as_ref().unwrap().since_ms;
-    harness.send_orders(vec![with_grace(&patient, now_ms() - since_ms + 1_000)]);
+    let shortened_at = Instant::now();
+    let since_ms = long_stop.stop.as_ref().unwrap().since_ms;
+    harness.send_orders(vec![with_grace(&long_stop, now_ms() - since_ms + 1_000)]);
     assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
-    assert!(hurried_at.elapsed() > Duration::from_millis(700), "it had a moment to leave by itself");
-    // After six seconds the agent would do it in place of a shim that hangs.
-    assert!(hurried_at.elapsed() < Duration::from_secs(5), "the shim did not hurry");
-    assert!(harness.reported_exits()[0].1, "it was told to stop");
-    let expected = harness.read_log(0, Stream::Stdout).matches("told").count();
-    assert_eq!(expected, 1, "it is told once, not each time the orders change");
+    assert!(shortened_at.elapsed() > Duration::from_millis(700), "it had time to exit by itself");
+    // After six seconds the agent would take the shim for hung and kill the tasks itself.
+    assert!(shortened_at.elapsed() < Duration::from_secs(5), "the shim did not use the shorter grace");
+    assert!(harness.reported_exits()[0].1, "a stop was ordered");
+    let term_count = harness.read_log(0, Stream::Stdout).matches("terminated").count();
+    assert_eq!(term_count, 1, "SIGTERM is sent once, not each time the orders change");
     harness.assert_no_live_processes();
 }
 
 #[test]
 fn an_attempt_with_a_shortened_grace_may_still_exit_by_itself() {
-    let saves = "trap 'while [ ! -e go ]; do sleep 0.05; done; exit 7' TERM; echo ready; sleep 300 & wait";
-    let (mut harness, attempt_order) = start_and_wait_for_output(script(saves));
-    let patient = with_stop(&attempt_order, 60_000);
-    harness.send_orders(vec![patient.clone()]);
+    let saves_on_term =
+        "trap 'while [ ! -e go ]; do sleep 0.05; done; exit 7' TERM; echo ready; sleep 300 & wait";
+    let (mut harness, attempt_order) = start_and_wait_for_output(script(saves_on_term));
+    let long_stop = with_stop(&attempt_order, 60_000);
+    harness.send_orders(vec![long_stop.clone()]);
     harness.wait_for_heartbeats(3);
-    harness.send_orders(vec![with_grace(&patient, 20_000)]);
+    harness.send_orders(vec![with_grace(&long_stop, 20_000)]);
     harness.wait_for_heartbeats(3);
     std::fs::write(harness.attempt_dir().join("work/go"), "").unwrap();
     assert_eq!(harness.wait_for_exit(), Exit::Code(7));
@@ -127,12 +128,12 @@ fn background_processes_are_killed_when_their_task_exits() {
     harness.send_orders(vec![order(script("sleep 300 & setsid sleep 300 & echo ready; exit 0"))]);
     assert_eq!(harness.wait_for_exit(), Exit::Code(0));
     harness.assert_no_live_processes();
-    assert!(!harness.reported_exits()[0].1, "nobody told it to stop");
+    assert!(!harness.reported_exits()[0].1, "no stop was ordered");
 }
 
 #[test]
 fn a_killed_shim_leaves_no_processes() {
-    // The second has lost its parent and has a session of its own: only our mark tells whose it is.
+    // The second process has lost its parent and has its own session: only its environment identifies it.
     let (harness, _) = start_and_wait_for_output(script("sleep 300 & (setsid sleep 300 &); echo $$; wait"));
     let pid: i32 = harness.wait_for_first_line().parse().unwrap();
     wait_until("all three run", || harness.live_processes().len() >= 3);
@@ -160,6 +161,6 @@ fn a_running_attempt_dropped_from_orders_is_stopped() {
     let (mut harness, _) = start_and_wait_for_output(script("echo $$; sleep 300"));
     harness.send_orders(vec![]);
     wait_until("it is gone", || harness.live_processes().is_empty());
-    wait_until("it is tidied up", || !harness.attempt_dir().join("intent.json").exists());
-    assert_eq!(harness.reported_exits(), [], "nobody asked how it ended");
+    wait_until("it is cleaned up", || !harness.attempt_dir().join("intent.json").exists());
+    assert_eq!(harness.reported_exits(), [], "the orders no longer contain the attempt");
 }

@@ -1,4 +1,4 @@
-//! What a job, a tenant, a cluster, a node, a candidate and a failure are like where nothing else is said.
+//! The default of each sample view.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn tenant_id() -> TenantId {
     "research".parse().unwrap_or_else(|_| unreachable!("`research` is a name"))
 }
 
-/// One whole GPU, Wednesday at noon.
+/// One whole GPU, on a Wednesday at noon.
 pub fn job() -> JobView {
     JobView {
         tenant: tenant_id(),
@@ -38,7 +38,7 @@ pub fn job() -> JobView {
     }
 }
 
-/// It holds nothing, and nothing is promised to it.
+/// No usage and no guarantee.
 pub fn tenant() -> TenantView {
     TenantView {
         id: tenant_id(),
@@ -52,7 +52,7 @@ pub fn tenant() -> TenantView {
     }
 }
 
-/// 64 GPUs that nobody holds and no pool has, Wednesday at noon.
+/// 64 idle GPUs in no pool, on a Wednesday at noon.
 pub fn cluster() -> ClusterView {
     let (pools, now) = (BTreeMap::new(), super::moment_from(&BTreeMap::new()));
     ClusterView { gpus: 64, gpu_milli_held: 0, pools, now }
@@ -73,7 +73,7 @@ pub fn node() -> NodeView {
     }
 }
 
-/// It has run for ten minutes, and would lose them.
+/// Has run for ten minutes and would lose all of them.
 pub fn candidate() -> CandidateView {
     CandidateView {
         id: JobId::single(1),
@@ -89,7 +89,7 @@ pub fn candidate() -> CandidateView {
     }
 }
 
-/// It ended with 1 after a minute.
+/// Ended with exit code 1 after a minute.
 pub fn failure() -> FailureView {
     let nodes = vec![node().node];
     FailureView { exit: Exit::Code { code: 1 }, attempt: 1, failures: 0, ran_ms: 60_000, nodes }

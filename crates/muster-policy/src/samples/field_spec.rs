@@ -1,4 +1,4 @@
-//! What fields of samples may be.
+//! The accepted values of the fields of sample views.
 
 use muster_core::gpu::model;
 
@@ -7,72 +7,82 @@ use crate::policy_value::PolicyValue;
 const ISOLATIONS: [&str; 3] = ["none", "memory", "full"];
 const TOPOLOGIES: [&str; 4] = ["any", "same-numa", "nvlink", "same-rack"];
 
-/// What a field may be.
+/// The accepted values of a field.
 pub struct FieldSpec {
-    /// Which values.
     pub kind: FieldType,
-    /// Or nothing.
+    /// `None` is accepted too.
     pub nullable: bool,
 }
 
-/// Kinds of values.
 pub enum FieldType {
-    /// From 0 to this.
+    /// An int from 0 to this maximum.
     Integer(i64),
-    /// From 0 to this, with a fraction.
+    /// An int or float from 0 to this maximum.
     Number(f64),
-    /// Any.
     Text,
-    /// Yes or no.
     Bool,
-    /// One of these.
+    /// One of these strings.
     Choice(&'static [&'static str]),
-    /// A list of them.
     TextList,
-    /// The same, spelt as nodes spell their models.
+    /// A list of GPU models, converted to the canonical spelling of nodes.
     ModelList,
-    /// Texts by texts.
+    /// Strings by string.
     TextMap,
-    /// Whole numbers by texts.
+    /// Ints from 0 by string.
     CountMap,
 }
 
 impl FieldSpec {
-    /// That of a name, by what it usually is.
-    pub fn of_default(name: &str, usual: &PolicyValue) -> FieldSpec {
-        let kind = match (name, usual) {
+    /// The spec of a field, from its name and the type of its default.
+    pub fn of_default(name: &str, default: &PolicyValue) -> FieldSpec {
+        let kind = match (name, default) {
             ("gpu_share", _) => FieldType::Number(1.0),
             ("pools", PolicyValue::Dict(_)) => FieldType::CountMap,
             ("isolation", _) => FieldType::Choice(&ISOLATIONS),
             ("topology", _) => FieldType::Choice(&TOPOLOGIES),
             ("models" | "gpu_models", _) => FieldType::ModelList,
-            ("time_limit_s" | "gpus_max" | "signal", _) | (_, PolicyValue::Int(_)) => FieldType::Integer(i64::MAX),
+            ("time_limit_s" | "gpus_max" | "signal", _) | (_, PolicyValue::Int(_)) => {
+                FieldType::Integer(i64::MAX)
+            }
             (_, PolicyValue::Float(_)) => FieldType::Number(f64::MAX),
             (_, PolicyValue::Bool(_)) => FieldType::Bool,
             (_, PolicyValue::List(_)) => FieldType::TextList,
             (_, PolicyValue::Dict(_)) => FieldType::TextMap,
             _ => FieldType::Text,
         };
-        FieldSpec { kind, nullable: *usual == PolicyValue::None || name == "exit_code" }
+        FieldSpec { kind, nullable: *default == PolicyValue::None || name == "exit_code" }
     }
 
-    /// The value as a policy sees it, if it may be that.
+    /// The value as a policy sees it; `None` if the field does not accept it.
     pub fn accept(&self, value: &PolicyValue) -> Option<PolicyValue> {
         match (&self.kind, value) {
             (_, PolicyValue::None) => self.nullable.then_some(PolicyValue::None),
-            (FieldType::Integer(most), PolicyValue::Int(number)) => (0..=*most).contains(number).then(|| value.clone()),
-            (FieldType::Number(most), PolicyValue::Int(number)) => in_range(*number as f64, *most),
-            (FieldType::Number(most), PolicyValue::Float(number)) => in_range(*number, *most),
-            (FieldType::Text, PolicyValue::Text(_)) | (FieldType::Bool, PolicyValue::Bool(_)) => Some(value.clone()),
-            (FieldType::Choice(words), PolicyValue::Text(text)) => words.contains(&text.as_str()).then(|| value.clone()),
-            (FieldType::TextList | FieldType::ModelList, PolicyValue::List(items) | PolicyValue::Tuple(items)) => {
-                items.iter().map(|item| self.accept_item(item)).collect::<Option<Vec<PolicyValue>>>().map(PolicyValue::List)
+            (FieldType::Integer(max), PolicyValue::Int(number)) => {
+                (0..=*max).contains(number).then(|| value.clone())
             }
+            (FieldType::Number(max), PolicyValue::Int(number)) => in_range(*number as f64, *max),
+            (FieldType::Number(max), PolicyValue::Float(number)) => in_range(*number, *max),
+            (FieldType::Text, PolicyValue::Text(_)) | (FieldType::Bool, PolicyValue::Bool(_)) => {
+                Some(value.clone())
+            }
+            (FieldType::Choice(choices), PolicyValue::Text(text)) => {
+                choices.contains(&text.as_str()).then(|| value.clone())
+            }
+            (
+                FieldType::TextList | FieldType::ModelList,
+                PolicyValue::List(items) | PolicyValue::Tuple(items),
+            ) => items
+                .iter()
+                .map(|item| self.accept_item(item))
+                .collect::<Option<Vec<PolicyValue>>>()
+                .map(PolicyValue::List),
             (FieldType::TextMap, PolicyValue::Dict(entries)) => {
                 entries.iter().all(|(key, value)| is_text(key) && is_text(value)).then(|| value.clone())
             }
             (FieldType::CountMap, PolicyValue::Dict(entries)) => {
-                let counts = |(key, count): &(PolicyValue, PolicyValue)| is_text(key) && matches!(count, PolicyValue::Int(0..));
+                let counts = |(key, count): &(PolicyValue, PolicyValue)| {
+                    is_text(key) && matches!(count, PolicyValue::Int(0..))
+                };
                 entries.iter().all(counts).then(|| value.clone())
             }
             _ => None,
@@ -87,7 +97,7 @@ impl FieldSpec {
         }
     }
 
-    /// The value that a text stands for.
+    /// Parse a value from the command line.
     pub fn parse(&self, text: &str) -> Option<PolicyValue> {
         match &self.kind {
             _ if self.nullable && matches!(text, "none" | "None") => Some(PolicyValue::None),
@@ -96,31 +106,33 @@ impl FieldSpec {
             FieldType::Bool if matches!(text, "true" | "True") => Some(PolicyValue::Bool(true)),
             FieldType::Bool if matches!(text, "false" | "False") => Some(PolicyValue::Bool(false)),
             FieldType::Text | FieldType::Choice(_) => Some(PolicyValue::text(text)),
-            FieldType::TextList | FieldType::ModelList => Some(PolicyValue::List(text.split('+').map(PolicyValue::text).collect())),
+            FieldType::TextList | FieldType::ModelList => {
+                Some(PolicyValue::List(text.split('+').map(PolicyValue::text).collect()))
+            }
             FieldType::Bool | FieldType::TextMap | FieldType::CountMap => None,
         }
     }
 
-    /// For messages.
+    /// The accepted values, for messages.
     pub fn expected_text(&self) -> String {
-        let wanted = match &self.kind {
+        let expected = match &self.kind {
             FieldType::Integer(i64::MAX) => "a whole number from 0".to_string(),
-            FieldType::Integer(most) => format!("a whole number from 0 to {most}"),
+            FieldType::Integer(max) => format!("a whole number from 0 to {max}"),
             FieldType::Number(f64::MAX) => "a number from 0".to_string(),
-            FieldType::Number(most) => format!("a number from 0 to {most}"),
-            FieldType::Text => "a text".to_string(),
+            FieldType::Number(max) => format!("a number from 0 to {max}"),
+            FieldType::Text => "a string".to_string(),
             FieldType::Bool => "True or False".to_string(),
-            FieldType::Choice(words) => format!("one of {}", words.join(", ")),
-            FieldType::TextList | FieldType::ModelList => "a list of texts".to_string(),
-            FieldType::TextMap => "a dict of texts".to_string(),
+            FieldType::Choice(choices) => format!("one of {}", choices.join(", ")),
+            FieldType::TextList | FieldType::ModelList => "a list of strings".to_string(),
+            FieldType::TextMap => "a dict of strings".to_string(),
             FieldType::CountMap => "a dict of whole numbers from 0".to_string(),
         };
-        if self.nullable { format!("{wanted}, or None") } else { wanted }
+        if self.nullable { format!("{expected}, or None") } else { expected }
     }
 }
 
-fn in_range(number: f64, most: f64) -> Option<PolicyValue> {
-    (0.0..=most).contains(&number).then_some(PolicyValue::Float(number))
+fn in_range(number: f64, max: f64) -> Option<PolicyValue> {
+    (0.0..=max).contains(&number).then_some(PolicyValue::Float(number))
 }
 
 fn is_text(value: &PolicyValue) -> bool {

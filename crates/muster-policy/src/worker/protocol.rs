@@ -1,5 +1,5 @@
-//! What a worker and its server say to each other: letters with their length before them. The first byte tells JSON from
-//! calls and their answers, which are bytes of [`super::wire`].
+//! The protocol between a worker and its server: messages with a length prefix. The first byte distinguishes JSON from
+//! calls and their answers, which are encoded by [`super::wire`].
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -13,69 +13,60 @@ use crate::call_batch::CallBatch;
 use crate::error::PolicyError;
 use crate::policy_value::PolicyValue;
 
-/// The letter is JSON.
+/// First byte of a JSON message.
 const JSON_TAG: u8 = b'J';
-/// The letter is calls or their answers.
+/// First byte of a message with calls or their answers.
 const CALLS_TAG: u8 = b'C';
 
-/// What a worker is asked.
+/// A request to a worker.
 #[derive(Debug)]
 pub enum Request {
-    /// To prepare.
     Control(ControlRequest),
-    /// Call a function of the bundle.
+    /// Calls of a function of the bundle.
     Call(CallRequest),
 }
 
-/// What is asked before the first call.
+/// A request that calls no function.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ControlRequest {
-    /// Comes first, and once: the bounds to set on itself.
+    /// The first request, sent once: the limits that the worker sets on itself.
     Confine(Confinement),
-    /// Load a bundle.
-    Load {
-        /// The files by name.
-        files: BTreeMap<String, String>,
-    },
-    /// Run the tests of a bundle.
-    Test {
-        /// The files by name.
-        files: BTreeMap<String, String>,
-    },
+    /// Load a bundle, given as files by name.
+    Load { files: BTreeMap<String, String> },
+    /// Run the tests of a bundle, given as files by name.
+    Test { files: BTreeMap<String, String> },
 }
 
-/// Some calls of a function.
+/// Some calls of a batch.
 #[derive(Debug)]
 pub struct CallRequest {
-    /// In which file it stands.
+    /// The file that defines the function.
     pub file: String,
     pub function: String,
-    /// Values and calls that the worker does not hold yet. It keeps them until others come, so that the files and the
-    /// letters of one batch are sent them once.
+    /// The batch, unless the worker has cached it. The worker keeps a batch until the next one, so that a batch that is
+    /// split over messages or called in several files is sent once.
     pub calls: Option<CallBatch>,
-    /// Which of the calls are made.
-    pub which: Range<usize>,
+    /// Indexes of the calls to make.
+    pub range: Range<usize>,
 }
 
-/// What it answers.
+/// The reply of a worker.
 #[derive(Debug)]
 pub enum Reply {
-    /// To what is not a call.
     Control(ControlReply),
-    /// What each call gave.
+    /// The answer of each call.
     Values(Vec<Result<PolicyValue, PolicyError>>),
 }
 
-/// Answers to what is not a call.
+/// A reply to a [`ControlRequest`], or the error of any request.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ControlReply {
-    /// The bounds are set.
+    /// The limits are set.
     Confined,
-    /// The bundle is loaded.
     Loaded(LoadedBundle),
-    /// The tests that fail, each in a line.
+    /// One line for each failed test.
     Tested(Vec<String>),
-    /// What was asked went wrong, and the worker is well.
+    /// The request failed, and the worker can serve the next one.
     Failed(PolicyError),
 }
 
@@ -85,36 +76,36 @@ impl ControlRequest {
     }
 }
 
-/// Some calls of a function as a letter, with their values where the worker does not hold them.
+/// Encode a [`CallRequest`]. The batch is included unless the worker has cached it.
 pub fn encode_calls(
     (file, function): (&str, &str),
-    (calls, is_held): (&CallBatch, bool),
-    which: &Range<usize>,
+    (calls, is_cached): (&CallBatch, bool),
+    range: &Range<usize>,
 ) -> Vec<u8> {
     let mut writer = Writer::new(CALLS_TAG);
     writer.text(file);
     writer.text(function);
-    writer.number(which.start);
-    writer.number(which.end);
-    writer.byte(u8::from(!is_held));
-    if !is_held {
+    writer.number(range.start);
+    writer.number(range.end);
+    writer.byte(u8::from(!is_cached));
+    if !is_cached {
         writer.calls(calls);
     }
     writer.into_bytes()
 }
 
 impl Request {
-    /// What a letter asks; nothing where nobody could have written it.
-    pub fn decode(letter: &[u8]) -> Option<Request> {
-        let (tag, rest) = letter.split_first()?;
+    /// `None` if the message is malformed.
+    pub fn decode(message: &[u8]) -> Option<Request> {
+        let (tag, rest) = message.split_first()?;
         match *tag {
             JSON_TAG => muster_json::from_slice(rest).ok().map(Request::Control),
             CALLS_TAG => {
                 let mut reader = Reader::new(rest, RecordDecoding::Accept);
                 let (file, function) = (reader.text()?.to_string(), reader.text()?.to_string());
-                let which = reader.number()?..reader.number()?;
+                let range = reader.number()?..reader.number()?;
                 let calls = if reader.byte()? == 1 { Some(reader.calls()?) } else { None };
-                reader.is_at_end().then_some(Request::Call(CallRequest { file, function, calls, which }))
+                reader.is_at_end().then_some(Request::Call(CallRequest { file, function, calls, range }))
             }
             _ => None,
         }
@@ -124,7 +115,7 @@ impl Request {
 impl Reply {
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Reply::Control(prepared) => encode_json(prepared),
+            Reply::Control(reply) => encode_json(reply),
             Reply::Values(values) => {
                 let mut writer = Writer::new(CALLS_TAG);
                 writer.number(values.len());
@@ -134,9 +125,10 @@ impl Reply {
         }
     }
 
-    /// What a letter answers; nothing where nobody can read it. A worker is not trusted: no record is read.
-    pub fn decode(letter: &[u8]) -> Option<Reply> {
-        let (tag, rest) = letter.split_first()?;
+    /// `None` if the message is malformed. A worker is not trusted: records are rejected, because their field names
+    /// would be interned.
+    pub fn decode(message: &[u8]) -> Option<Reply> {
+        let (tag, rest) = message.split_first()?;
         match *tag {
             JSON_TAG => muster_json::from_slice(rest).ok().map(Reply::Control),
             CALLS_TAG => {
@@ -151,33 +143,33 @@ impl Reply {
 }
 
 fn encode_json(value: &impl Serialize) -> Vec<u8> {
-    let mut letter = vec![JSON_TAG];
-    letter.extend(muster_json::to_vec(value));
-    letter
+    let mut message = vec![JSON_TAG];
+    message.extend(muster_json::to_vec(value));
+    message
 }
 
-/// Write a letter.
-pub fn write_frame(to: &mut impl Write, letter: &[u8]) -> io::Result<()> {
-    let length = u32::try_from(letter.len()).map_err(|_| io::Error::other("a letter of more than 4 GiB"))?;
-    // One write: the reader wakes up once.
-    let mut whole = Vec::with_capacity(letter.len() + 4);
-    whole.extend_from_slice(&length.to_le_bytes());
-    whole.extend_from_slice(letter);
-    to.write_all(&whole)?;
+/// Write a message with its length prefix.
+pub fn write_frame(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(message.len()).map_err(|_| io::Error::other("the message exceeds 4 GiB"))?;
+    // A single write wakes the reader once.
+    let mut frame = Vec::with_capacity(message.len() + 4);
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.extend_from_slice(message);
+    to.write_all(&frame)?;
     to.flush()
 }
 
-/// Read a letter; nothing where there is none any more.
-pub fn read_frame(from: &mut impl Read, most_bytes: usize) -> io::Result<Option<Vec<u8>>> {
+/// Read a message; `None` at the end of the stream.
+pub fn read_frame(from: &mut impl Read, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     if let Err(error) = from.read_exact(&mut length) {
         return if error.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(error) };
     }
     let length = u32::from_le_bytes(length) as usize;
-    if length > most_bytes {
-        return Err(io::Error::other("a letter that is too long"));
+    if length > bytes_max {
+        return Err(io::Error::other(format!("the message has {length} bytes; the limit is {bytes_max}")));
     }
-    let mut letter = vec![0; length];
-    from.read_exact(&mut letter)?;
-    Ok(Some(letter))
+    let mut message = vec![0; length];
+    from.read_exact(&mut message)?;
+    Ok(Some(message))
 }

@@ -1,16 +1,16 @@
-//! Plain values as bytes, on their way to a worker and back.
+//! The binary encoding of policy values between a worker and its server.
 //!
-//! A batch of questions holds thousands of values, so they are not JSON: each is a tag and its contents. The names of a
-//! record are written the first time a record has them; later records with the same names refer to that list.
+//! A batch has thousands of values, so they are not JSON: each is a tag and its contents. The field names of a record are
+//! written once; later records with the same names refer to that list.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use crate::call_batch::{CallBatch, ArgumentLayout};
+use crate::call_batch::{ArgumentLayout, CallBatch};
 use crate::error::PolicyError;
 use crate::policy_value::PolicyValue;
 
-/// More than views and answers are nested: the reader follows each level with its own stack.
+/// The most levels of nested values, which is more than views and answers have. The reader recurses once per level.
 const DEPTH_MAX: usize = 64;
 
 const NONE: u8 = 0;
@@ -22,26 +22,25 @@ const TEXT: u8 = 5;
 const LIST: u8 = 6;
 const TUPLE: u8 = 7;
 const DICT: u8 = 8;
-/// A record, with its names.
+/// A record with its field names.
 const RECORD: u8 = 9;
-/// A record whose names came before.
+/// A record whose field names were written before.
 const SAME_RECORD: u8 = 10;
 
-/// Writes values one after the other.
+/// Encodes one message.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
-    /// Each list of names that was written.
+    /// The lists of field names written so far.
     names: Vec<Vec<&'static str>>,
 }
 
 impl Writer {
-    /// One whose letter begins with a tag.
+    /// A message that begins with this tag.
     pub fn new(tag: u8) -> Writer {
         Writer { bytes: vec![tag], ..Writer::default() }
     }
 
-    /// The letter.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
@@ -59,10 +58,10 @@ impl Writer {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    /// The values of calls, and which of them each is given.
+    /// The values of a batch, and which of them each call uses.
     pub fn calls(&mut self, calls: &CallBatch) {
         let (tag, first, second) = match calls.layout() {
-            ArgumentLayout::Rows { calls, args_per_call: each } => (0, calls, each),
+            ArgumentLayout::Rows { calls, args_per_call } => (0, calls, args_per_call),
             ArgumentLayout::Pairs { firsts } => (1, firsts, 0),
         };
         self.byte(tag);
@@ -71,7 +70,7 @@ impl Writer {
         self.values(calls.values());
     }
 
-    /// What a call gave.
+    /// The answer of a call.
     pub fn answer(&mut self, answer: &Result<PolicyValue, PolicyError>) {
         match answer {
             Ok(value) => {
@@ -128,13 +127,13 @@ impl Writer {
     }
 
     fn record(&mut self, fields: &[(&'static str, PolicyValue)]) {
-        let are_these = |names: &Vec<&'static str>| {
+        let has_names = |names: &Vec<&'static str>| {
             names.len() == fields.len() && names.iter().zip(fields).all(|(name, (field, _))| name == field)
         };
-        match self.names.iter().position(are_these) {
-            Some(place) => {
+        match self.names.iter().position(has_names) {
+            Some(index) => {
                 self.byte(SAME_RECORD);
-                self.number(place);
+                self.number(index);
             }
             None => {
                 self.byte(RECORD);
@@ -147,15 +146,15 @@ impl Writer {
     }
 }
 
-/// Whether records may be read. A worker is given them; its answers hold none, so their names are never kept by the one
-/// that asks.
+/// Whether records are decoded. Workers accept them as arguments. The server rejects them in answers, so that a worker
+/// cannot make it intern names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordDecoding {
     Accept,
     Reject,
 }
 
-/// Reads what a [`Writer`] wrote. Every method answers nothing where the bytes are not that.
+/// Decodes what a [`Writer`] encoded. Every method returns `None` on malformed bytes.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -191,12 +190,12 @@ impl<'a> Reader<'a> {
 
     pub fn calls(&mut self) -> Option<CallBatch> {
         let (tag, first, second) = (self.byte()?, self.number()?, self.number()?);
-        let manner = match tag {
+        let layout = match tag {
             0 => ArgumentLayout::Rows { calls: first, args_per_call: second },
             1 => ArgumentLayout::Pairs { firsts: first },
             _ => return None,
         };
-        CallBatch::from_wire(self.values(DEPTH_MAX)?, manner)
+        CallBatch::from_wire(self.values(DEPTH_MAX)?, layout)
     }
 
     pub fn answer(&mut self) -> Option<Result<PolicyValue, PolicyError>> {
@@ -236,8 +235,8 @@ impl<'a> Reader<'a> {
                 self.record(&names, depth)?
             }
             SAME_RECORD => {
-                let place = self.number()?;
-                let names = self.names.get(place)?.clone();
+                let index = self.number()?;
+                let names = self.names.get(index)?.clone();
                 self.record(&names, depth)?
             }
             _ => return None,
@@ -254,13 +253,13 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| self.value(depth)).collect()
     }
 
-    /// How many follow. Each takes at least a byte: a count beyond that reserves no memory.
+    /// The number of items that follow. Each takes at least a byte, so a larger count is malformed and reserves no memory.
     fn count(&mut self) -> Option<usize> {
         self.number().filter(|count| *count <= self.bytes.len())
     }
 }
 
-/// The same name for as long as the process lives. Only workers read names, and only those that their server wrote.
+/// Intern a name for the life of the process. Only workers decode names, and only those that their server wrote.
 fn intern_name(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,10 +277,14 @@ mod tests {
 
     fn job(gpus: i64) -> PolicyValue {
         let labels = PolicyValue::Dict(vec![("team".into(), "a\0b".into())]);
-        PolicyValue::Record(vec![("gpus", PolicyValue::Int(gpus)), ("share", PolicyValue::Float(-0.1)), ("labels", labels)])
+        PolicyValue::Record(vec![
+            ("gpus", PolicyValue::Int(gpus)),
+            ("share", PolicyValue::Float(-0.1)),
+            ("labels", labels),
+        ])
     }
 
-    fn written(calls: &CallBatch) -> Vec<u8> {
+    fn encoded(calls: &CallBatch) -> Vec<u8> {
         let mut writer = Writer::new(7);
         writer.calls(calls);
         writer.into_bytes()
@@ -289,37 +292,46 @@ mod tests {
 
     #[test]
     fn call_batches_round_trip_and_field_names_are_sent_once() {
-        let nested =
-            PolicyValue::List(vec![PolicyValue::Tuple(vec![PolicyValue::None, PolicyValue::Bool(true), PolicyValue::Bool(false)])]);
+        let nested = PolicyValue::List(vec![PolicyValue::Tuple(vec![
+            PolicyValue::None,
+            PolicyValue::Bool(true),
+            PolicyValue::Bool(false),
+        ])]);
         for calls in [
             CallBatch::from_pairs(vec![job(1), job(i64::MIN)], vec![nested, job(3)]),
-            CallBatch::from_rows([[job(1), PolicyValue::text("")], [job(2), PolicyValue::Float(f64::INFINITY)]]),
+            CallBatch::from_rows([
+                [job(1), PolicyValue::text("")],
+                [job(2), PolicyValue::Float(f64::INFINITY)],
+            ]),
         ] {
-            let letter = written(&calls);
-            let mut reader = Reader::new(&letter[1..], RecordDecoding::Accept);
+            let message = encoded(&calls);
+            let mut reader = Reader::new(&message[1..], RecordDecoding::Accept);
             let read = reader.calls().unwrap();
             assert_eq!((read.values(), read.layout()), (calls.values(), calls.layout()));
             assert!(reader.is_at_end());
-            assert_eq!(letter.windows(5).filter(|five| five == b"share").count(), 1);
+            assert_eq!(message.windows(5).filter(|window| window == b"share").count(), 1);
         }
     }
 
-    /// What a worker sends may be anything: no bytes make the one that asks panic or reserve memory.
+    /// A worker may send anything: no bytes make the server panic or reserve memory.
     #[test]
     fn malformed_bytes_decode_to_none() {
-        let letter = written(&CallBatch::from_rows([[job(1)], [job(2)]]));
-        for end in 1..letter.len() {
-            assert!(Reader::new(&letter[1..end], RecordDecoding::Accept).calls().is_none(), "{end}");
+        let message = encoded(&CallBatch::from_rows([[job(1)], [job(2)]]));
+        for end in 1..message.len() {
+            assert!(Reader::new(&message[1..end], RecordDecoding::Accept).calls().is_none(), "{end}");
         }
-        for place in 1..letter.len() {
+        for index in 1..message.len() {
             for byte in [0, 1, 9, 10, 0x7f, 0xff] {
-                let mut wrong = letter.clone();
-                wrong[place] = byte;
-                let _ = Reader::new(&wrong[1..], RecordDecoding::Accept).calls();
-                let _ = Reader::new(&wrong[1..], RecordDecoding::Reject).calls();
+                let mut corrupt = message.clone();
+                corrupt[index] = byte;
+                let _ = Reader::new(&corrupt[1..], RecordDecoding::Accept).calls();
+                let _ = Reader::new(&corrupt[1..], RecordDecoding::Reject).calls();
             }
         }
-        assert!(Reader::new(&letter[1..], RecordDecoding::Reject).calls().is_none(), "answers hold no records");
+        assert!(
+            Reader::new(&message[1..], RecordDecoding::Reject).calls().is_none(),
+            "answers have no records"
+        );
         let deep = [[LIST, 1, 0, 0, 0, 0, 0, 0, 0].repeat(1_000), vec![NONE]].concat();
         assert_eq!(Reader::new(&deep, RecordDecoding::Accept).value(DEPTH_MAX), None);
     }

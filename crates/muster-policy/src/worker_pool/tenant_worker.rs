@@ -1,4 +1,4 @@
-//! The process of one tenant, and what is known of how it behaves.
+//! The worker process of one tenant, and its account.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -10,20 +10,19 @@ use super::time_account::TimeAccount;
 use super::{WorkerPoolSettings, unavailable};
 use crate::call_batch::CallBatch;
 use crate::error::PolicyError;
-use crate::load::is_policy_file;
+use crate::policy_files::is_policy_file;
 use crate::policy_value::PolicyValue;
 use crate::worker::{LoadedBundle, Worker};
 
-/// One tenant.
+/// The worker of one tenant or of one bundle of the cluster.
 #[derive(Debug, Default)]
 pub struct TenantWorker {
-    /// The bundle its process has, or would have.
+    /// The hash of the bundle that the process has, or will have.
     hash: String,
     state: ProcessState,
     last_query_at: Option<Instant>,
-    /// What became of its process in this question, if a call ended it.
+    /// The failure of the process in the current query.
     failure: Option<PolicyError>,
-    /// What it has taken of the time of others.
     pub account: TimeAccount,
 }
 
@@ -31,14 +30,14 @@ pub struct TenantWorker {
 enum ProcessState {
     #[default]
     NotStarted,
-    /// Somebody starts it, and brings it.
+    /// A thread starts the process and sends it with the outcome of the load.
     Starting(Receiver<(Worker, Result<LoadedBundle, PolicyError>)>),
-    /// With the files that tell its functions.
+    /// With its functions and the files that define them.
     Ready(Box<Worker>, BTreeMap<String, Vec<String>>),
 }
 
 impl TenantWorker {
-    /// Be asked with a bundle. A process that has another one ends.
+    /// Start a query with this bundle. A process with another bundle is stopped, and its failures are forgotten.
     pub fn use_bundle(&mut self, bundle: &PolicyBundle, now: Instant) {
         self.last_query_at = Some(now);
         if self.hash != bundle.hash {
@@ -48,17 +47,16 @@ impl TenantWorker {
         }
     }
 
-    /// When it was asked last.
     pub fn last_query_at(&self) -> Option<Instant> {
         self.last_query_at
     }
 
-    /// Whether there is a process, or will be soon.
+    /// True if a process is running or starting.
     pub fn has_process(&self) -> bool {
         !matches!(self.state, ProcessState::NotStarted)
     }
 
-    /// Its process, once it can be asked.
+    /// The id of the process once it is ready.
     pub fn process_id(&self) -> Option<u32> {
         match &self.state {
             ProcessState::Ready(worker, _) => worker.process_id(),
@@ -66,45 +64,45 @@ impl TenantWorker {
         }
     }
 
-    /// End its process: others need the room.
+    /// Stop the process.
     pub fn stop(&mut self) {
         self.state = ProcessState::NotStarted;
     }
 
-    /// Have a process started, without waiting for it. It takes as long as the files take to load.
+    /// Start a process and load the bundle, in the background.
     pub fn start(&mut self, mut worker: Worker, bundle: &PolicyBundle) {
-        let (bring, brought) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let files = bundle.files.clone();
         std::thread::spawn(move || {
             let loaded = worker.load(&files);
-            // If nobody waits for it any more it ends here.
-            let _ = bring.send((worker, loaded));
+            // If the receiver is gone, the process is stopped here.
+            let _ = sender.send((worker, loaded));
         });
-        self.state = ProcessState::Starting(brought);
+        self.state = ProcessState::Starting(receiver);
     }
 
-    /// Wait until its process can be asked, but no longer than that.
-    pub fn wait_until_ready(&mut self, until: Instant) -> Result<(), PolicyError> {
-        let ProcessState::Starting(brought) = &self.state else { return Ok(()) };
-        let brought = brought.recv_timeout(until.saturating_duration_since(Instant::now()));
-        if let Err(RecvTimeoutError::Timeout) = brought {
-            return Err(unavailable("its process is being started; it is asked again"));
+    /// Wait for a starting process until the deadline.
+    pub fn wait_until_ready(&mut self, deadline: Instant) -> Result<(), PolicyError> {
+        let ProcessState::Starting(receiver) = &self.state else { return Ok(()) };
+        let started = receiver.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        if let Err(RecvTimeoutError::Timeout) = started {
+            return Err(unavailable("the policy worker is starting; the call will be retried"));
         }
         self.state = ProcessState::NotStarted;
-        let (worker, loaded) = brought.map_err(|_| unavailable("its process could not be started"))?;
+        let (worker, loaded) = started.map_err(|_| unavailable("the policy worker could not be started"))?;
         self.state = ProcessState::Ready(Box::new(worker), loaded?.functions);
         Ok(())
     }
 
-    /// The files that tell a function, in the order of their names.
+    /// The files that define a function, in the order of file names.
     pub fn files_defining(&self, function: &str) -> Vec<String> {
         let ProcessState::Ready(_, functions) = &self.state else { return Vec::new() };
         let files = functions.get(function).into_iter().flatten();
-        // What a test tells answers nobody, even where a policy loads it.
+        // Functions of test files are no hooks, even if a policy loads the file.
         files.filter(|file| is_policy_file(file)).cloned().collect()
     }
 
-    /// Call a function of a file with each of these arguments. A process that was ended is not replaced here.
+    /// Call a function of a file once for each call of the batch. A killed process is not replaced within the query.
     pub fn call_each(
         &mut self,
         file: &str,
@@ -114,31 +112,38 @@ impl TenantWorker {
     ) -> Vec<Result<PolicyValue, PolicyError>> {
         match &mut self.state {
             ProcessState::Ready(worker, _) if worker.process_id().is_some() && !within.is_zero() => {
-                let said = worker.call_each(file, function, calls, within);
+                let answers = worker.call_each(file, function, calls, within);
                 if worker.process_id().is_none() {
-                    self.failure = said.last().and_then(|last| last.clone().err());
+                    self.failure = answers.last().and_then(|last| last.clone().err());
                 }
-                said
+                answers
             }
-            _ => vec![Err(unavailable("no time was left for it")); calls.len()],
+            _ => {
+                vec![Err(unavailable("the time limit was reached before the call was made")); calls.len()]
+            }
         }
     }
 
-    /// After a question: what it took, and whether its process is still there.
-    pub fn finish_query(&mut self, patience: &WorkerPoolSettings, began: Instant, error: Option<&PolicyError>) {
+    /// Charge the time of a query, and record its success or the failure of the process.
+    pub fn finish_query(
+        &mut self,
+        settings: &WorkerPoolSettings,
+        started_at: Instant,
+        error: Option<&PolicyError>,
+    ) {
         let now = Instant::now();
-        self.account.charge(now.saturating_duration_since(began));
-        let lost = match &self.state {
+        self.account.charge(now.saturating_duration_since(started_at));
+        let is_process_lost = match &self.state {
             ProcessState::Ready(worker, _) => worker.process_id().is_none(),
             ProcessState::NotStarted => true,
             ProcessState::Starting(_) => false,
         };
-        // Of many answers only some may be errors: then the question itself has none.
+        // A batched query succeeds even if some of its answers are errors, so the failure of the process is kept apart.
         match self.failure.take().or_else(|| error.cloned()) {
             None => self.account.record_success(),
-            Some(why) if lost => {
+            Some(error) if is_process_lost => {
                 self.state = ProcessState::NotStarted;
-                self.account.record_failure(patience, now, why);
+                self.account.record_failure(settings, now, error);
             }
             Some(_) => {}
         }

@@ -1,12 +1,12 @@
-//! Policies in a process of their own: what comes back, and what becomes of those that go too far.
+//! One worker process: its answers, its limits, and its replacement after it is killed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use muster_policy::{Confinement, WorkerCommand, Limits, PolicyValue, PolicyError, Worker};
+use muster_policy::{Confinement, Limits, PolicyError, PolicyValue, Worker, WorkerCommand};
 
-/// The worker of these tests.
-pub fn launch() -> WorkerCommand {
+/// The command of the worker binary of this crate.
+pub fn command() -> WorkerCommand {
     WorkerCommand { program: env!("CARGO_BIN_EXE_muster-policy-worker").into(), args: Vec::new() }
 }
 
@@ -15,12 +15,12 @@ pub fn bundle(source: &str) -> BTreeMap<String, String> {
     BTreeMap::from([("policy.gsky".to_string(), source.to_string())])
 }
 
-/// The bounds as they are, with time for a machine that runs all tests at once.
+/// Default limits, with a deadline for a machine that runs all tests at once.
 fn test_confinement() -> Confinement {
     Confinement { call_time: Duration::from_secs(1), ..Confinement::default() }
 }
 
-/// End the process of a worker, as an operator would.
+/// Kill the process of a worker, and return its id.
 fn kill(worker: &Worker) -> u32 {
     let id = worker.process_id().unwrap();
     let process = rustix::process::Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
@@ -28,7 +28,7 @@ fn kill(worker: &Worker) -> u32 {
     id
 }
 
-/// Bounds under which the interpreter looks at nothing: only the process is left to hold.
+/// Without interpreter limits, so that only the limits of the process apply.
 fn confinement_without_interpreter_limits() -> Confinement {
     let (forever, any) = (Duration::from_secs(3_600), usize::MAX >> 1);
     let limits = Limits { steps: u64::MAX >> 8, call_time: forever, load_time: forever, ..Limits::default() };
@@ -41,7 +41,7 @@ fn call_text(worker: &mut Worker, function: &str, args: &[PolicyValue]) -> Strin
 
 #[test]
 fn worker_answers_equal_in_process_answers() {
-    let mut worker = Worker::new(launch(), test_confinement());
+    let mut worker = Worker::new(command(), test_confinement());
     let source = "
 gpu_ops.register_pool(gpu_pool(name = 'p', min_memory_gb = 2.5))
 def same(x):
@@ -61,7 +61,10 @@ def wrong():
         PolicyValue::Float(0.1),
         PolicyValue::Float(f64::INFINITY),
         PolicyValue::text("a\0\u{1F63F}\""),
-        PolicyValue::Dict(vec![(PolicyValue::Tuple(vec![PolicyValue::Int(1)]), PolicyValue::List(vec![PolicyValue::None]))]),
+        PolicyValue::Dict(vec![(
+            PolicyValue::Tuple(vec![PolicyValue::Int(1)]),
+            PolicyValue::List(vec![PolicyValue::None]),
+        )]),
     ];
     for value in values {
         assert_eq!(worker.call("same", std::slice::from_ref(&value)).unwrap(), value);
@@ -75,20 +78,24 @@ def wrong():
 
 #[test]
 fn a_failed_load_keeps_the_previous_bundle() {
-    let mut worker = Worker::new(launch(), test_confinement());
+    let mut worker = Worker::new(command(), test_confinement());
     assert!(call_text(&mut worker, "f", &[]).contains("there is no function"));
     worker.load(&bundle("def f():\n  return 1")).unwrap();
-    let said = worker.load(&bundle("def f(:")).unwrap_err().to_string();
-    assert!(said.starts_with("policy.gsky:1:"), "{said}");
+    let error = worker.load(&bundle("def f(:")).unwrap_err().to_string();
+    assert!(error.starts_with("policy.gsky:1:"), "{error}");
     assert_eq!(call_text(&mut worker, "f", &[]), "1");
     kill(&worker);
     assert!(worker.call("f", &[]).is_err());
-    assert_eq!(call_text(&mut worker, "f", &[]), "1", "a new process begins with the last that could be loaded");
+    assert_eq!(
+        call_text(&mut worker, "f", &[]),
+        "1",
+        "a new process starts with the last bundle that loaded"
+    );
 }
 
 #[test]
 fn a_call_over_its_limits_is_killed_and_the_next_call_succeeds() {
-    let mut worker = Worker::new(launch(), confinement_without_interpreter_limits());
+    let mut worker = Worker::new(command(), confinement_without_interpreter_limits());
     let source = "
 def good():
     return 'well'
@@ -103,65 +110,68 @@ def long():
 ";
     worker.load(&bundle(source)).unwrap();
     let cases = [
-        ("endless", "it took longer than 1000 ms and was ended"),
-        ("greedy", "it wanted more memory than the 256 MiB it may have, and was ended"),
+        ("endless", "it exceeded its time limit of 1000 ms and was killed"),
+        ("greedy", "it exceeded its memory limit of 256 MiB and was killed"),
         ("long", "the answer has"),
     ];
     for (function, expected) in cases {
-        let began = Instant::now();
-        let said = call_text(&mut worker, function, &[]);
-        assert!(said.contains(expected), "{function}: {said}");
-        assert!(began.elapsed() < Duration::from_secs(3), "{function} took {:?}", began.elapsed());
+        let started_at = Instant::now();
+        let answer = call_text(&mut worker, function, &[]);
+        assert!(answer.contains(expected), "{function}: {answer}");
+        assert!(started_at.elapsed() < Duration::from_secs(3), "{function} took {:?}", started_at.elapsed());
         assert_eq!(call_text(&mut worker, "good", &[]), "\"well\"");
     }
 }
 
 #[test]
 fn a_worker_that_is_killed_is_replaced() {
-    let mut worker = Worker::new(launch(), test_confinement());
+    let mut worker = Worker::new(command(), test_confinement());
     worker.load(&bundle("def f():\n  return 1")).unwrap();
     let id = kill(&worker);
-    assert!(call_text(&mut worker, "f", &[]).contains("its process was ended by signal 9"));
+    assert!(call_text(&mut worker, "f", &[]).contains("the worker process was killed by signal 9"));
     assert_eq!(call_text(&mut worker, "f", &[]), "1");
     assert_ne!(worker.process_id(), Some(id));
 }
 
 #[test]
 fn a_worker_has_no_files_environment_or_privileges() {
-    let mut worker = Worker::new(launch(), test_confinement());
+    let mut worker = Worker::new(command(), test_confinement());
     worker.load(&bundle("def f():\n  return 1")).unwrap();
     let folder = std::path::PathBuf::from(format!("/proc/{}", worker.process_id().unwrap()));
     let status = std::fs::read_to_string(folder.join("status")).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     assert!(status.contains("Threads:\t1\n"), "{status}");
-    // Nobody but the superuser reads these two of a process that hides its memory.
+    // Only root may read these two files of a process that is not dumpable.
     if let Ok(environment) = std::fs::read(folder.join("environ")) {
         assert_eq!(environment, b"");
         assert_eq!(std::fs::read_link(folder.join("cwd")).unwrap(), std::path::Path::new("/"));
     }
     let limits = std::fs::read_to_string(folder.join("limits")).unwrap();
-    let most = |name: &str| {
+    let limit = |name: &str| {
         let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
         line[name.len()..].split_whitespace().take(2).map(str::to_string).collect::<Vec<_>>()
     };
-    assert_eq!(most("Max open files"), ["3", "3"]);
-    assert_eq!(most("Max file size"), ["0", "0"]);
-    assert_eq!(most("Max core file size"), ["0", "0"]);
-    assert_eq!(most("Max processes"), ["0", "0"]);
-    assert_ne!(most("Max address space")[1], "unlimited");
-    assert_ne!(most("Max cpu time")[0], "unlimited");
+    assert_eq!(limit("Max open files"), ["3", "3"]);
+    assert_eq!(limit("Max file size"), ["0", "0"]);
+    assert_eq!(limit("Max core file size"), ["0", "0"]);
+    assert_eq!(limit("Max processes"), ["0", "0"]);
+    assert_ne!(limit("Max address space")[1], "unlimited");
+    assert_ne!(limit("Max cpu time")[0], "unlimited");
 }
 
 #[test]
 fn worker_launch_failures_are_reported() {
-    let tell = |program: &str, words: &[&str]| {
-        let words = words.iter().map(std::ffi::OsString::from).collect();
-        let launch = WorkerCommand { program: program.into(), args: words };
-        let hasty = Confinement { start_time: Duration::from_millis(300), ..Confinement::default() };
-        Worker::new(launch, hasty).load(&BTreeMap::new()).unwrap_err().to_string()
+    let start_error = |program: &str, args: &[&str]| {
+        let args = args.iter().map(std::ffi::OsString::from).collect();
+        let command = WorkerCommand { program: program.into(), args };
+        let confinement = Confinement { start_time: Duration::from_millis(300), ..Confinement::default() };
+        Worker::new(command, confinement).load(&BTreeMap::new()).unwrap_err().to_string()
     };
-    assert!(tell("/no/such/program", &[]).contains("`/no/such/program` cannot be started"));
-    assert!(tell("/bin/false", &[]).contains("its process ended without an answer"));
-    assert!(tell("/bin/sleep", &["100"]).contains("longer than 300 ms"));
-    assert!(tell("/bin/echo", &["hello, I am no worker"]).contains("its process ended without an answer"));
+    assert!(start_error("/no/such/program", &[]).contains("`/no/such/program` cannot be started"));
+    assert!(start_error("/bin/false", &[]).contains("the worker process exited without a reply"));
+    assert!(start_error("/bin/sleep", &["100"]).contains("its time limit of 300 ms"));
+    assert!(
+        start_error("/bin/echo", &["hello, I am no worker"])
+            .contains("the worker process exited without a reply")
+    );
 }

@@ -1,4 +1,4 @@
-//! Source: the YAML file. The table of keys leads the reading, so every scalar keeps its text and its place.
+//! Source: the YAML file. The table of keys drives the parsing, so every scalar keeps its text and its position.
 
 use std::fmt;
 use std::path::Path;
@@ -10,19 +10,19 @@ use serde::de::{
 use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter};
 
 use super::nearest;
-use super::problem::{FilePosition, ValueSource, Problem, ProblemKind};
-use super::value::{ValueKind, RawValue};
+use super::problem::{FilePosition, Problem, ProblemKind, ValueSource};
+use super::value::{RawValue, ValueKind};
 use super::{RawConfig, keys};
 
-/// Read a file. What is wrong with it is noted in the answer, beside what is right.
+/// Read a file. The result holds its values and its problems.
 pub(super) fn read(path: &Path) -> RawConfig {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(path, &text),
         Err(error) => {
             let mut raw = RawConfig::default();
-            let mark = FilePosition { path: path.to_path_buf(), line: 0, column: 0, text: String::new() };
+            let position = FilePosition { path: path.to_path_buf(), line: 0, column: 0, text: String::new() };
             raw.problems.push(Problem {
-                source: ValueSource::File(mark),
+                source: ValueSource::File(position),
                 kind: ProblemKind::Unreadable { why: error.to_string() },
             });
             raw
@@ -30,27 +30,29 @@ pub(super) fn read(path: &Path) -> RawConfig {
     }
 }
 
-/// Read a text that came from `path`.
+/// Parse a text that was read from `path`.
 pub(super) fn parse(path: &Path, text: &str) -> RawConfig {
-    let mut reading = FileReader { path, text, raw: RawConfig::default() };
-    let section = Section { prefix: "", reader: &mut reading };
+    let mut reader = FileReader { path, text, raw: RawConfig::default() };
+    let section = Section { prefix: "", reader: &mut reader };
     let read =
         serde_saphyr::with_deserializer_from_str(text, |deserializer| section.deserialize(deserializer));
     if let Err(error) = read {
         let error = error.without_snippet();
-        reading.push_problem(error.location().unwrap_or(Location::UNKNOWN), ProblemKind::Yaml(yaml_error_message(error)));
+        let kind = ProblemKind::Yaml(yaml_error_message(error));
+        reader.push_problem(error.location().unwrap_or(Location::UNKNOWN), kind);
     }
-    reading.raw
+    reader.raw
 }
 
-/// What the reader says, less its own account of the place, in words of the file rather than of the parser.
+/// The message of the YAML parser without its position, in terms of the file rather than of the parser.
 fn yaml_error_message(error: &Error) -> String {
-    let said = error.render_with_formatter(&UserMessageFormatter);
-    let end = said.find(" at line ").unwrap_or(said.len());
-    let said = said[..end].trim();
-    let twice =
-        said.strip_prefix("duplicate mapping key: ").and_then(|rest| rest.strip_suffix(" not allowed here"));
-    match (said, twice) {
+    let message = error.render_with_formatter(&UserMessageFormatter);
+    let end = message.find(" at line ").unwrap_or(message.len());
+    let message = message[..end].trim();
+    let duplicate = message
+        .strip_prefix("duplicate mapping key: ")
+        .and_then(|rest| rest.strip_suffix(" not allowed here"));
+    match (message, duplicate) {
         (_, Some(key)) => format!("the key `{key}` is written twice; keep one"),
         ("expected string scalar", _) => {
             "a single value is expected here, not a list or a section".to_string()
@@ -73,18 +75,18 @@ impl FileReader<'_> {
         ValueSource::File(FilePosition::new(self.path, self.text, location))
     }
 
-    fn push_problem(&mut self, location: Location, wrong: ProblemKind) {
-        let place = self.source_at(location);
-        self.raw.problems.push(Problem { source: place, kind: wrong });
+    fn push_problem(&mut self, location: Location, kind: ProblemKind) {
+        let source = self.source_at(location);
+        self.raw.problems.push(Problem { source, kind });
     }
 
     fn push_value(&mut self, key: &'static str, value: RawValue, location: Location) {
-        let place = self.source_at(location);
-        self.raw.set(key, value, place);
+        let source = self.source_at(location);
+        self.raw.set(key, value, source);
     }
 }
 
-/// The keys below one name.
+/// The keys below one name; the prefix of the root is empty.
 struct Section<'r, 'a> {
     prefix: &'r str,
     reader: &'r mut FileReader<'a>,
@@ -104,8 +106,8 @@ impl Section<'_, '_> {
             self.reader.raw.warn_inert(whole, why);
             return map.next_value::<IgnoredAny>().map(drop);
         }
-        if let Some(key) = keys::find(&name) {
-            return self.read_value(key, map);
+        if let (Some(key), Some(spelling)) = (keys::find(&name), keys::spelling(&name)) {
+            return self.read_value(spelling, key.kind, map);
         }
         if keys::is_section(&name) {
             return map.next_value_seed(Section { prefix: &name, reader: self.reader });
@@ -115,18 +117,19 @@ impl Section<'_, '_> {
         map.next_value::<IgnoredAny>().map(drop)
     }
 
-    /// A key without a value says nothing, as if its line were a comment.
+    /// A key without a value sets nothing.
     fn read_value<'de, A: MapAccess<'de>>(
         &mut self,
-        key: &'static keys::Key,
+        key: &'static str,
+        kind: ValueKind,
         map: &mut A,
     ) -> Result<(), A::Error> {
-        if key.kind == ValueKind::List {
+        if kind == ValueKind::List {
             if let Some(list) = map.next_value::<Option<Spanned<StringList>>>()? {
-                self.reader.push_value(key.name, RawValue::Many(list.value.0), list.referenced);
+                self.reader.push_value(key, RawValue::Many(list.value.0), list.referenced);
             }
         } else if let Some(text) = map.next_value::<Option<Spanned<String>>>()? {
-            self.reader.push_value(key.name, RawValue::One(text.value), text.referenced);
+            self.reader.push_value(key, RawValue::One(text.value), text.referenced);
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! What all sources say together: for each key the strongest word, and who said it.
+//! The merged configuration: for each key the value of the source with the highest precedence, and that source.
 
 use std::collections::BTreeMap;
 
 use super::keys::{self, KEYS, Key};
-use super::problem::{ValueSource, Problem, ProblemKind};
-use super::value::{ValueKind, RawValue, Value};
+use super::problem::{Problem, ProblemKind, ValueSource};
+use super::value::{RawValue, Value, ValueKind};
 use super::{RawConfig, ShownKey};
 
 /// One value for every key of the table.
@@ -15,30 +15,47 @@ pub(super) struct MergedConfig {
 
 #[derive(Debug, Clone, PartialEq)]
 struct MergedValue {
+    /// The name or alias under which the value was set.
+    name: &'static str,
     value: Value,
     text: String,
     source: ValueSource,
 }
 
-/// Lay the sources over the defaults. Every word is checked, also one that a stronger source overrules: a
-/// mistake is not hidden until the day the flag goes away.
+/// Merge the sources over the defaults. Every value is checked, also one that another source overrides: otherwise a
+/// mistake would show only on the day the other source goes away.
 pub(super) fn merge(raw: &RawConfig, problems: &mut Vec<Problem>) -> MergedConfig {
     let mut entries: BTreeMap<_, _> = KEYS.iter().map(|key| (key.name, default_value(key))).collect();
-    for word in &raw.entries {
-        let Some(key) = keys::find(word.key) else {
-            panic!("`{}` is not in the table of keys", word.key);
+    for entry in &raw.entries {
+        let (Some(key), Some(name)) = (keys::find(entry.key), keys::spelling(entry.key)) else {
+            panic!("`{}` is not in the table of keys", entry.key);
         };
-        let Some(value) = key.kind.parse(&word.raw) else {
-            problems.push(invalid_value(key, &word.raw, word.source.clone()));
+        let Some(value) = key.kind.parse(&entry.raw) else {
+            problems.push(invalid_value(key, &entry.raw, entry.source.clone()));
             continue;
         };
-        let stronger = entries.get(key.name).is_none_or(|entry| word.source.precedence() >= entry.source.precedence());
-        if stronger {
-            let entry = MergedValue { value, text: word.raw.text(), source: word.source.clone() };
-            entries.insert(key.name, entry);
+        let new = MergedValue { name, value, text: entry.raw.text(), source: entry.source.clone() };
+        if let Some(conflict) = entries.get(key.name).and_then(|known| alias_conflict(known, &new)) {
+            problems.push(conflict);
+        }
+        let overrides =
+            entries.get(key.name).is_none_or(|known| new.source.precedence() >= known.source.precedence());
+        if overrides {
+            entries.insert(key.name, new);
         }
     }
     MergedConfig { entries }
+}
+
+/// A key and its alias in sources of one precedence must not have different values.
+fn alias_conflict(known: &MergedValue, new: &MergedValue) -> Option<Problem> {
+    let is_conflict = known.name != new.name
+        && known.source.precedence() == new.source.precedence()
+        && known.value != new.value;
+    is_conflict.then(|| Problem {
+        source: new.source.clone(),
+        kind: ProblemKind::Conflict { key: new.name, other: known.name, what: "the value" },
+    })
 }
 
 fn default_value(key: &Key) -> MergedValue {
@@ -47,31 +64,34 @@ fn default_value(key: &Key) -> MergedValue {
         "" if key.kind != ValueKind::List => Value::Unset,
         _ => key.kind.parse(&raw).unwrap_or_else(|| panic!("the default of `{}` does not fit", key.name)),
     };
-    MergedValue { value, text: key.default.to_string(), source: ValueSource::Default }
+    MergedValue { name: key.name, value, text: key.default.to_string(), source: ValueSource::Default }
 }
 
-fn invalid_value(key: &Key, raw: &RawValue, place: ValueSource) -> Problem {
-    let said = if key.kind == ValueKind::Secret { "***".to_string() } else { raw.text() };
-    Problem { source: place, kind: ProblemKind::InvalidValue { key: key.name, value: said, expected: key.kind.expected() } }
+fn invalid_value(key: &Key, raw: &RawValue, source: ValueSource) -> Problem {
+    let value = if key.kind == ValueKind::Secret { "***".to_string() } else { raw.text() };
+    Problem {
+        source,
+        kind: ProblemKind::InvalidValue { key: key.name, value, expected: key.kind.expected() },
+    }
 }
 
-// A key that is not in the table, or is of another kind, is a bug: every one of these is read by every start.
+// These functions panic if a key is not in the table or is of another kind. That is a bug, and every start finds it: each
+// start reads every key.
 impl MergedConfig {
     fn entry(&self, key: &str) -> &MergedValue {
         self.entries.get(key).unwrap_or_else(|| panic!("`{key}` is not in the table of keys"))
     }
 
-    /// Who said it.
     pub fn source(&self, key: &str) -> &ValueSource {
         &self.entry(key).source
     }
 
-    /// Whether any source said it.
+    /// Whether any source sets the key.
     pub fn is_set(&self, key: &str) -> bool {
         *self.source(key) != ValueSource::Default
     }
 
-    /// Texts and words.
+    /// A text or choice; `None` if it is empty.
     pub fn text(&self, key: &str) -> Option<&str> {
         match &self.entry(key).value {
             Value::Text(text) => Some(text),
@@ -80,15 +100,14 @@ impl MergedConfig {
         }
     }
 
-    /// Flags.
     pub fn boolean(&self, key: &str) -> bool {
         match self.entry(key).value {
-            Value::Bool(flag) => flag,
-            ref other => panic!("`{key}` is {other:?}, not a flag"),
+            Value::Bool(value) => value,
+            ref other => panic!("`{key}` is {other:?}, not a boolean"),
         }
     }
 
-    /// Whole numbers and durations in milliseconds; `None` where nothing is set.
+    /// A whole number, or a duration in milliseconds; `None` if nothing is set.
     pub fn number_or_none<T: TryFrom<i64>>(&self, key: &str) -> Option<T> {
         match self.entry(key).value {
             Value::Unset => None,
@@ -99,12 +118,12 @@ impl MergedConfig {
         }
     }
 
-    /// The same where there is always one.
+    /// The same for a key with a default.
     pub fn number<T: TryFrom<i64>>(&self, key: &str) -> T {
         self.number_or_none(key).unwrap_or_else(|| panic!("`{key}` has no default"))
     }
 
-    /// Degrees, rounded down: the stricter reading.
+    /// A temperature in °C, rounded down to the stricter value.
     pub fn celsius(&self, key: &str) -> i32 {
         match self.entry(key).value {
             Value::Number(degrees) => degrees.floor() as i32,
@@ -112,7 +131,6 @@ impl MergedConfig {
         }
     }
 
-    /// Addresses.
     pub fn address(&self, key: &str) -> std::net::SocketAddr {
         match self.entry(key).value {
             Value::Address(address) => address,
@@ -120,7 +138,6 @@ impl MergedConfig {
         }
     }
 
-    /// Lists.
     pub fn list(&self, key: &str) -> Vec<String> {
         match &self.entry(key).value {
             Value::List(texts) => texts.clone(),
@@ -128,7 +145,6 @@ impl MergedConfig {
         }
     }
 
-    /// Every key, for people.
     pub fn show(&self) -> Vec<ShownKey> {
         KEYS.iter().map(|key| self.shown(key)).collect()
     }
@@ -144,7 +160,7 @@ impl MergedConfig {
     }
 }
 
-/// An address with its password hidden: `postgres://me:***@db/jobs`.
+/// A URL with its password hidden: `postgres://me:***@db/jobs`.
 pub(super) fn without_password(url: &str) -> String {
     let (address, options) = url.split_once('?').map_or((url, None), |(address, rest)| (address, Some(rest)));
     let mut shown = without_userinfo_password(address);

@@ -1,4 +1,4 @@
-//! Precedence, every key of the seed, every class of bad input with its message.
+//! Precedence of sources, every key of the compatibility file, and the message of every kind of invalid input.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use muster_core::Settings;
 
 use super::*;
 
-/// The seed's own file, key by key, with other values than the defaults wherever that shows.
+/// A file with every compatibility key. Values differ from the defaults wherever that is visible.
 const COMPAT_FILE: &str = r#"
 environment: production
 scheduler:
@@ -65,7 +65,7 @@ telemetry:
   profiling_port: 6060
 "#;
 
-/// Load from texts: a file named `c.yaml`, variables, flags.
+/// Load from a file named `c.yaml`, variables and flags, all given as text.
 fn load(
     text: &str,
     variables: &[(&str, &str)],
@@ -102,10 +102,15 @@ fn an_empty_configuration_starts_a_local_server() {
         assert_eq!(config.tls, None);
         let (allowed_hosts, cors) = (vec![], Cors::SameOrigin);
         let (connections_max, connections_per_address_max) = (None, None);
-        let api =
-            ApiConfig { allowed_hosts, cors, rate_limit_rps: None, connections_max, connections_per_address_max };
+        let api = ApiConfig {
+            allowed_hosts,
+            cors,
+            rate_limit_rps: None,
+            connections_max,
+            connections_per_address_max,
+        };
         assert_eq!(config.api, api);
-        assert_eq!(config.settings, Settings::default(), "the table and the core agree");
+        assert_eq!(config.settings, Settings::default(), "the defaults of the table are those of the core");
         assert_eq!(config.telemetry.otlp_endpoint, None);
     }
 }
@@ -197,16 +202,16 @@ fn inert_keys_of_the_compat_file_warn_once() {
 #[test]
 fn the_strongest_source_wins() {
     let file = "scheduler: {default_priority: 1}\n";
-    let seed = ("GPU_SCHEDULER_SCHEDULER_DEFAULT_PRIORITY", "2");
-    let ours = ("MUSTER_SCHEDULER__DEFAULT_PRIORITY", "3");
+    let compat = ("GPU_SCHEDULER_SCHEDULER_DEFAULT_PRIORITY", "2");
+    let muster = ("MUSTER_SCHEDULER__DEFAULT_PRIORITY", "3");
     let flag = ("scheduler.default_priority", "4");
     type Case<'a> = (&'a str, Vec<(&'a str, &'a str)>, Vec<(&'static str, &'a str)>, u32, &'a str);
     let cases: [Case; 5] = [
         ("", vec![], vec![], 100, "default"),
         (file, vec![], vec![], 1, "c.yaml:1:31"),
-        (file, vec![seed], vec![], 2, "GPU_SCHEDULER_SCHEDULER_DEFAULT_PRIORITY"),
-        (file, vec![seed, ours], vec![], 3, "MUSTER_SCHEDULER__DEFAULT_PRIORITY"),
-        (file, vec![seed, ours], vec![flag], 4, "--scheduler.default_priority"),
+        (file, vec![compat], vec![], 2, "GPU_SCHEDULER_SCHEDULER_DEFAULT_PRIORITY"),
+        (file, vec![compat, muster], vec![], 3, "MUSTER_SCHEDULER__DEFAULT_PRIORITY"),
+        (file, vec![compat, muster], vec![flag], 4, "--scheduler.default_priority"),
     ];
     for (text, variables, flags, expected, by) in cases {
         let config = load(text, &variables, &flags).unwrap();
@@ -217,15 +222,43 @@ fn the_strongest_source_wins() {
 
 #[test]
 fn every_key_can_be_set_by_both_kinds_of_variable() {
-    for key in keys::KEYS {
-        let ours = format!("MUSTER_{}", key.name.replace('.', "__").to_uppercase());
-        let seeds = format!("GPU_SCHEDULER_{}", key.name.replace('.', "_").to_uppercase());
-        for name in [ours, seeds] {
+    for key in keys::names().chain(keys::ALIASES.iter().map(|(alias, _)| *alias)) {
+        let muster = format!("MUSTER_{}", key.replace('.', "__").to_uppercase());
+        let compat = format!("GPU_SCHEDULER_{}", key.replace('.', "_").to_uppercase());
+        for name in [muster, compat] {
             let raw = variables::read([(name.clone(), "1".to_string())]);
-            let keys: Vec<_> = raw.entries.iter().map(|word| word.key).collect();
-            assert_eq!(keys, [key.name], "{name}");
+            let keys: Vec<_> = raw.entries.iter().map(|entry| entry.key).collect();
+            assert_eq!(keys, [key], "{name}");
         }
     }
+}
+
+#[test]
+fn an_alias_sets_its_key_in_every_source() {
+    let weight = |text: &str, variables: &[(&str, &str)]| {
+        load(text, variables, &[]).unwrap_or_else(|error| panic!("{error}")).settings.weights.fragmentation
+    };
+    let (by_name, by_alias) = ("scheduler: {weight_fragmentation: 3}", "scheduler: {weight_waste: 4}");
+    assert_eq!((weight(by_name, &[]), weight(by_alias, &[])), (3, 4));
+    assert_eq!(
+        weight(by_name, &[("MUSTER_SCHEDULER__WEIGHT_WASTE", "5")]),
+        5,
+        "a variable overrides the file"
+    );
+    assert_eq!(weight("", &[("GPU_SCHEDULER_SCHEDULER_WEIGHT_WASTE", "6")]), 6);
+    assert_eq!(
+        weight("scheduler: {weight_fragmentation: 3, weight_waste: 3}", &[]),
+        3,
+        "the same value twice"
+    );
+    let config = load_valid(by_alias);
+    assert_eq!(source(&config, "scheduler.weight_fragmentation"), "c.yaml:1:27");
+    assert!(config.show().iter().all(|shown| shown.key != "scheduler.weight_waste"));
+    assert_eq!(
+        load_error("scheduler:\n  weight_fragmentation: 3\n  weight_waste: 4\n"),
+        "c.yaml:3:17: `scheduler.weight_waste` and `scheduler.weight_fragmentation` disagree about the value; keep one \
+         of them\n  |\n3 |   weight_waste: 4\n  |                 ^"
+    );
 }
 
 #[test]
@@ -248,7 +281,7 @@ fn variables_are_read_as_people_write_them() {
     assert_eq!(config.settings.max_wait_ms, 5_400_000);
     assert!(!config.metrics.enabled);
     assert_eq!(config.log.level, "debug");
-    assert_eq!(config.agent.node_id.as_deref(), Some("n7"), "an empty variable says nothing");
+    assert_eq!(config.agent.node_id.as_deref(), Some("n7"), "an empty variable sets nothing");
     assert_eq!(config.settings.queue_size_max, 77);
     assert_eq!(config.telemetry.otlp_endpoint.as_deref(), Some("http://127.0.0.1:4318"));
     assert_eq!(config.warnings, Vec::<String>::new());
@@ -303,9 +336,9 @@ fn the_database_is_chosen_by_url_or_by_host() {
     assert_eq!(database("database: {url: 'postgresql://u:p@h/d'}", &[]), "postgresql://u:p@h/d");
     assert_eq!(database(host, &[]), "postgres://postgres@db:5432/gpu_scheduler?sslmode=disable");
     assert_eq!(database(host, &[("MUSTER_DATABASE_URL", "sqlite:y.db")]), "sqlite y.db");
-    let by_seed = [("GPU_SCHEDULER_DATABASE_HOST", "::1"), ("GPU_SCHEDULER_DATABASE_PORT", "1")];
+    let by_compat_name = [("GPU_SCHEDULER_DATABASE_HOST", "::1"), ("GPU_SCHEDULER_DATABASE_PORT", "1")];
     let url = "postgres://postgres@[::1]:1/gpu_scheduler?sslmode=disable";
-    assert_eq!(database("database: {url: 'sqlite:x.db'}", &by_seed), url);
+    assert_eq!(database("database: {url: 'sqlite:x.db'}", &by_compat_name), url);
     assert_eq!(
         load_valid("database: {password: x}").warnings,
         ["`database.password` has no effect: neither `database.host` nor `database.url` is set, \
@@ -383,10 +416,10 @@ fn invalid_values_are_reported_with_the_expected_form() {
             "it must be `postgres://USER:PASSWORD@HOST/DATABASE` or `sqlite:PATH`",
         ),
     ];
-    for (key, value, wanted) in cases {
-        let complaint = load("", &[], &[(key, value)]).map(|_| ()).unwrap_err().to_string();
+    for (key, value, expected) in cases {
+        let error = load("", &[], &[(key, value)]).map(|_| ()).unwrap_err().to_string();
         let shown = value.replace("secret", "***");
-        assert_eq!(complaint, format!("--{key}: `{key}` is `{shown}`; {wanted}"));
+        assert_eq!(error, format!("--{key}: `{key}` is `{shown}`; {expected}"));
     }
 }
 
@@ -435,7 +468,7 @@ fn file_errors_are_reported_with_line_and_caret() {
         (
             "api:\n  enable_tls: true\n  tls_key_path: a.key\n",
             "c.yaml:3:17: `api.tls_key_path` is set and `api.tls_cert_path` is not; name both files, or neither to \
-             have a certificate made\n  |\n3 |   tls_key_path: a.key\n  |                 ^",
+             have a certificate generated\n  |\n3 |   tls_key_path: a.key\n  |                 ^",
         ),
         (
             "listen: 127.0.0.1:80\napi: {http_port: 81}\n",
@@ -456,8 +489,8 @@ fn file_errors_are_reported_with_line_and_caret() {
 #[test]
 fn all_problems_are_reported_at_once() {
     let error = load("a: 1\nlog: {level: loud}", &[("MUSTER_LISTEN", "x")], &[]).unwrap_err();
-    let places: Vec<String> = error.problems.iter().map(|problem| problem.source.to_string()).collect();
-    assert_eq!(places, ["c.yaml:1:1", "c.yaml:2:14", "MUSTER_LISTEN"]);
+    let sources: Vec<String> = error.problems.iter().map(|problem| problem.source.to_string()).collect();
+    assert_eq!(sources, ["c.yaml:1:1", "c.yaml:2:14", "MUSTER_LISTEN"]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What a key may hold, and how a text becomes a value.
+//! Kinds of configuration values, and their parsing.
 
 use std::net::SocketAddr;
 
 use jiff::SignedDuration;
 use muster_core::time;
 
-/// What a source said for a key, before anybody knows whether it makes sense.
+/// The unparsed value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RawValue {
     One(String),
@@ -22,14 +22,14 @@ impl RawValue {
     }
 }
 
-/// What a key may hold.
+/// The kind of value of a key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum ValueKind {
     /// Any text; empty means not set.
     Text,
-    /// A text that is never shown.
+    /// A text that is never printed.
     Secret,
-    /// An address that may hold a password.
+    /// A URL that may hold a password.
     Url,
     /// `true` or `false`.
     Bool,
@@ -37,20 +37,19 @@ pub(super) enum ValueKind {
     Integer { min: i64, max: i64 },
     /// A temperature; fractions are allowed.
     Celsius { min: f64, max: f64 },
-    /// A span of time with its unit.
+    /// With its unit.
     Duration,
     /// One of a few words.
     Choice(&'static [&'static str]),
-    /// Where to listen.
+    /// An IP address with a port.
     Address,
     /// Several texts.
     List,
 }
 
-/// A value that fits its kind.
+/// A parsed value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
-    /// Nothing is set.
     Unset,
     Text(String),
     Bool(bool),
@@ -61,7 +60,7 @@ pub(super) enum Value {
 }
 
 impl ValueKind {
-    /// Read what was said; `None` when it is not [`Kind::wanted`].
+    /// Parse a value; `None` if it is not [`ValueKind::expected`].
     pub fn parse(&self, raw: &RawValue) -> Option<Value> {
         match (self, raw) {
             (ValueKind::List, RawValue::One(text)) => Some(Value::List(split_list(text))),
@@ -84,26 +83,30 @@ impl ValueKind {
             }
             ValueKind::Duration => parse_duration_ms(text).map(Value::Integer),
             ValueKind::Choice(words) => {
-                let said = text.to_ascii_lowercase();
-                words.contains(&said.as_str()).then_some(Value::Text(said))
+                let word = text.to_ascii_lowercase();
+                words.contains(&word.as_str()).then_some(Value::Text(word))
             }
             ValueKind::Address => parse_address(text).map(Value::Address),
             ValueKind::List => Some(Value::List(split_list(text))),
         }
     }
 
-    /// What would be right, to end the sentence "it must be …".
+    /// Description of valid values: the end of the sentence "it must be …".
     pub fn expected(&self) -> String {
         match self {
             ValueKind::Text | ValueKind::Secret => "a single text".to_string(),
-            ValueKind::Url => "a single address".to_string(),
+            ValueKind::Url => "a single URL".to_string(),
             ValueKind::Bool => "`true` or `false`".to_string(),
             ValueKind::Integer { min, max: i64::MAX } => format!("a whole number from {min}"),
             ValueKind::Integer { min, max } => format!("a whole number from {min} to {max}"),
             ValueKind::Celsius { min, max } => format!("a number from {min} to {max} (°C)"),
-            ValueKind::Duration => "a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`".to_string(),
+            ValueKind::Duration => {
+                "a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`".to_string()
+            }
             ValueKind::Choice(words) => one_of(words),
-            ValueKind::Address => "an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_string(),
+            ValueKind::Address => {
+                "an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_string()
+            }
             ValueKind::List => "a list".to_string(),
         }
     }
@@ -119,7 +122,7 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// The words that YAML 1.1 and shells use, because the seed's loader took them too.
+/// Also the spellings of YAML 1.1 and of shells.
 fn parse_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Some(true),
@@ -128,8 +131,8 @@ fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Milliseconds; never negative, and never without a unit, so that nobody has to guess it.
-/// As everywhere else, where days are understood too; else in any of the ways that the seed's users know.
+/// A duration in milliseconds; never negative and never without a unit. The format of the API and the CLI, which knows
+/// days, or else the formats of jiff, such as `1h30m` and `PT5M`.
 fn parse_duration_ms(text: &str) -> Option<i64> {
     if let Ok(ms) = time::parse_duration_ms(text) {
         return Some(ms);
@@ -139,14 +142,14 @@ fn parse_duration_ms(text: &str) -> Option<i64> {
     (ms >= 0).then_some(ms)
 }
 
-/// `localhost` is spelt out: resolving names here would make the start depend on a name server.
+/// `localhost` is replaced by its address: to resolve names would make the start depend on a name server.
 fn parse_address(text: &str) -> Option<SocketAddr> {
-    let spelt = match text.strip_prefix("localhost:") {
+    let address = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
         None if text.starts_with(':') => format!("0.0.0.0{text}"),
         None => text.to_string(),
     };
-    spelt.parse().ok()
+    address.parse().ok()
 }
 
 fn split_list(text: &str) -> Vec<String> {

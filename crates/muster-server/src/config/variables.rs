@@ -1,4 +1,4 @@
-//! Source: the environment. Our own variables, and those that the seeds documented.
+//! Source: environment variables, `MUSTER_*` and compatibility names.
 
 use super::nearest;
 use super::problem::ValueSource;
@@ -8,10 +8,10 @@ use super::{RawConfig, keys};
 const MUSTER_PREFIX: &str = "MUSTER_";
 const COMPAT_PREFIX: &str = "GPU_SCHEDULER_";
 
-/// Short names of our own for what is set most often.
+/// Short names for the keys that are set most often.
 const SHORT_NAMES: &[(&str, &str)] = &[("MUSTER_DATABASE_URL", "database.url"), ("MUSTER_LOG", "log.level")];
 
-/// What other documents call keys that mean the same here.
+/// Compatibility names without the prefix [`COMPAT_PREFIX`].
 const COMPAT_NAMES: &[(&str, &str)] = &[
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
     ("GPU_PLATFORM_SCHEDULER__ENABLE_PREEMPTION", "scheduler.enable_preemption"),
@@ -21,10 +21,10 @@ const COMPAT_NAMES: &[(&str, &str)] = &[
     ("GPU_PLATFORM_OBSERVABILITY__OTEL_ENDPOINT", "telemetry.otlp_endpoint"),
 ];
 
-/// Variables with our prefix that are not configuration: they speak to the command line.
+/// Variables with the prefix `MUSTER_` that the command line reads.
 const CLI_VARIABLES: &[&str] =
     &["CONFIG", "TOKEN", "TOKEN_FILE", "URL", "API_URL", "SERVER", "TENANT", "OUTPUT", "CA"];
-/// Or to running jobs: single ones, and families by how they begin.
+/// Variables with the prefix `MUSTER_` that agents set for tasks.
 const TASK_VARIABLES: &[&str] = &[
     "USER",
     "ATTEMPT",
@@ -42,17 +42,18 @@ const TASK_VARIABLES: &[&str] = &[
     "MASTER",
     "MASTER_ADDRESS",
 ];
+/// The same, by the beginning of their names.
 const TASK_VARIABLE_PREFIXES: &[&str] = &["JOB_", "TASK_", "GANG_", "ARRAY_", "SIM_", "TEST_"];
 
-/// Read the variables that are meant for us. An empty one says nothing, as in most container files.
+/// Read the variables that are configuration. An empty variable sets nothing, as is usual in container files.
 pub(super) fn read(variables: impl IntoIterator<Item = (String, String)>) -> RawConfig {
     let mut raw = RawConfig::default();
-    let mut said: Vec<(String, String)> = variables
+    let mut set: Vec<(String, String)> = variables
         .into_iter()
         .filter(|(name, value)| !value.is_empty() && !is_service_link(name, value))
         .collect();
-    said.sort(); // So that warnings come in the same order each time.
-    for (name, value) in said {
+    set.sort(); // For a stable order of warnings.
+    for (name, value) in set {
         read_variable(&mut raw, name, value);
     }
     raw
@@ -91,16 +92,17 @@ fn find_alias(names: &[(&str, &'static str)], name: &str) -> Option<&'static str
 /// `API__HTTP_PORT` is `api.http_port`.
 fn muster_key(rest: &str) -> KeyMatch {
     let dotted = rest.to_ascii_lowercase().replace("__", ".");
-    match (keys::find(&dotted), keys::find_inert(&dotted)) {
-        (Some(key), _) => KeyMatch::Key(key.name),
+    match (keys::spelling(&dotted), keys::find_inert(&dotted)) {
+        (Some(key), _) => KeyMatch::Key(key),
         (None, Some((whole, why))) => KeyMatch::Inert(whole, why),
         (None, None) => KeyMatch::Unknown,
     }
 }
 
-/// `API_HTTP_PORT` is `api.http_port`: the seed writes dots as underscores, so we look among the known names.
+/// `API_HTTP_PORT` is `api.http_port`: an underscore stands for a dot or for itself, so the known names decide.
 fn compat_key(rest: &str) -> KeyMatch {
-    let key = keys::names().find(|key| key.replace('.', "_").eq_ignore_ascii_case(rest));
+    let mut names = keys::names().chain(keys::ALIASES.iter().map(|(alias, _)| *alias));
+    let key = names.find(|key| key.replace('.', "_").eq_ignore_ascii_case(rest));
     let first_dot = rest.to_ascii_lowercase().replacen('_', ".", 1);
     match (key, keys::find_inert(&first_dot)) {
         (Some(key), _) => KeyMatch::Key(key),
@@ -132,8 +134,8 @@ fn is_not_configuration(rest: &str) -> bool {
         || TASK_VARIABLE_PREFIXES.iter().any(|prefix| rest.starts_with(prefix))
 }
 
-/// Kubernetes gives every pod variables named after services, such as `MUSTER_PORT=tcp://10.0.0.1:8080`. They
-/// are nobody's wish.
+/// Kubernetes sets variables for every service in each pod, such as `MUSTER_PORT=tcp://10.0.0.1:8080`. They are not
+/// configuration.
 fn is_service_link(name: &str, value: &str) -> bool {
     let is_link = value.starts_with("tcp://") || value.starts_with("udp://");
     (is_link && name.contains("_PORT"))

@@ -10,11 +10,7 @@ fn limits() -> EvaluationLimits {
     }
 }
 
-fn status(refused: Result<EvaluationPermit, ApiError>) -> Option<u16> {
-    refused.err().map(|fault| fault.status().as_u16())
-}
-
-/// So many evaluations that have been asked for, each until it is let in and has ended.
+/// Tasks that each acquire a permit and drop it.
 fn spawn_evaluations(
     evaluations: &Arc<EvaluationLimiter>,
     caller: &'static str,
@@ -35,10 +31,11 @@ async fn a_caller_above_its_limit_is_refused_and_others_are_not() {
     let held = (evaluations.acquire("a").await.ok(), evaluations.acquire("a").await.ok());
     let waiting = spawn_evaluations(&evaluations, "a", 1);
     tokio::task::yield_now().await;
-    assert_eq!(status(evaluations.acquire("a").await), Some(429), "two run, one waits");
+    let refusal = evaluations.acquire("a").await.err();
+    assert_eq!(refusal, Some(EvaluationRefusal::CallerOpenLimit { open: 3 }), "two run, one waits");
     let others = spawn_evaluations(&evaluations, "b", 2);
     tokio::task::yield_now().await;
-    assert_eq!(status(evaluations.acquire("c").await), Some(503), "five are open");
+    assert_eq!(evaluations.acquire("c").await.err(), Some(EvaluationRefusal::ServerBusy), "five are open");
     drop(held);
     for one in waiting.into_iter().chain(others) {
         one.await.unwrap();
@@ -53,7 +50,8 @@ async fn a_caller_that_used_up_its_evaluation_time_is_refused() {
     let held = evaluations.acquire("a").await.ok();
     lock(&evaluations.callers).usage.get_mut("a").unwrap().debt = Duration::from_secs(60);
     drop(held);
-    let fault = evaluations.acquire("a").await.err().unwrap();
-    assert_eq!((fault.status().as_u16(), fault.problem().code.as_str()), (429, "too-many-evaluations"));
+    let refusal = evaluations.acquire("a").await.err().unwrap();
+    assert!(matches!(refusal, EvaluationRefusal::CallerTimeLimit { allowed_s: 0, .. }), "{refusal:?}");
+    assert_eq!(refusal.code(), "too-many-evaluations");
     assert!(evaluations.acquire("b").await.is_ok());
 }

@@ -12,10 +12,10 @@ use muster_core::Command;
 
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
-use crate::http::rate_limit::peer_address;
 use crate::http::caller::bearer_token;
-use crate::http::{unknown_path_error, scrape};
-use crate::identity::{Authenticator, Permission, Caller};
+use crate::http::rate_limit::peer_address;
+use crate::http::{scrape, unknown_path_error};
+use crate::identity::{Authenticator, Caller, Permission};
 
 /// What a route requires of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Allocations: what attempts hold or held. Read-only; giving one up puts its job back into the queue.
+//! Allocations: the resources that attempts hold or held. Deleting one requeues its job.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,14 +16,14 @@ use muster_store::rows::AllocationRow;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::conversions::{human_duration, micro_to_money, ms_to_hours, rfc3339};
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::jobs::control_job;
 use crate::http::json::Json;
 use crate::http::query::{PathId, PathParam, Query, page_limit, page_start};
 use crate::http::render::parse_stop_cause;
-use crate::http::caller::TenantVisibility;
-use crate::http::conversions::{ms_to_hours, human_duration, micro_to_money, rfc3339};
 use crate::http::{gpu_share, render};
 use crate::identity::Caller;
 
@@ -34,7 +34,7 @@ pub struct AttemptId {
     attempt: u32,
 }
 
-/// A text that names no attempt.
+/// Text that is not an attempt id.
 #[derive(Debug)]
 pub struct ParseAttemptIdError(String);
 
@@ -62,7 +62,7 @@ impl PathParam for AttemptId {
 
 impl AttemptId {
     fn not_found(self) -> ApiError {
-        let detail = format!("there is no allocation `{}:{}`", self.job, self.attempt);
+        let detail = format!("unknown allocation `{}:{}`", self.job, self.attempt);
         ApiError::new(StatusCode::NOT_FOUND, AttemptId::UNKNOWN_CODE, detail)
     }
 }
@@ -78,13 +78,13 @@ pub struct AllocationQuery {
     job: Option<String>,
     /// On this node.
     node: Option<String>,
-    /// Only those that have not ended.
+    /// Only allocations that have not ended.
     active: Option<bool>,
     /// Rows of a page, 1 to 1,000; 50 when not given.
     limit: Option<u32>,
-    /// Begin after so many rows.
+    /// Rows to skip.
     offset: Option<u64>,
-    /// Begin after the page before: its `next_cursor`.
+    /// Cursor: `next_cursor` of the page before.
     cursor: Option<String>,
 }
 
@@ -116,7 +116,7 @@ pub async fn list(
     }))
 }
 
-/// Look at one allocation
+/// Get one allocation
 #[utoipa::path(get, path = "/api/v1/allocations/{id}", tag = "allocations",
     params(("id" = String, Path, description = "Job and attempt, `job-42:1`")),
     responses((status = 200, description = "The allocation", body = Allocation)))]
@@ -131,30 +131,32 @@ pub async fn get(
 
 async fn find_allocation(app: &AppState, caller: &Caller, id: AttemptId) -> Result<AllocationRow, ApiError> {
     let filter = AllocationFilter { job: Some(id.job), ..AllocationFilter::default() };
-    let rows = app.read_tables(move |tables| Ok(tables.allocations(&filter, &PageRequest::first(1_000))?.rows)).await?;
+    let rows = app
+        .read_tables(move |tables| Ok(tables.allocations(&filter, &PageRequest::first(1_000))?.rows))
+        .await?;
     let mut seen = rows.into_iter().filter(|row| caller.sees_tenant(&row.attempt.tenant));
     seen.find(|row| row.attempt.attempt == id.attempt).ok_or_else(|| id.not_found())
 }
 
 /// Stop an attempt and queue its job again
-#[utoipa::path(delete, path = "/api/v1/allocations/{id}", tag = "allocations",
+#[utoipa::path(delete, path = "/api/v1/allocations/{id}", tag = "allocations", operation_id = "give_up",
     params(("id" = String, Path, description = "Job and attempt, `job-42:1`")),
-    responses((status = 200, description = "Told to stop; its job queues again", body = Acknowledgement)))]
-pub async fn give_up(State(app): State<AppState>, caller: Caller, PathId(id): PathId<AttemptId>) -> Result<Json<Acknowledgement>, ApiError> {
+    responses((status = 200, description = "Stopping; its job queues again", body = Acknowledgement)))]
+pub async fn requeue_job(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<AttemptId>,
+) -> Result<Json<Acknowledgement>, ApiError> {
     let row = find_allocation(&app, &caller, id).await?;
     if row.attempt.ended_at.is_some() {
-        let ended = Refusal::WrongPhase {
-            job: id.job,
-            phase: "no longer in that attempt",
-            verb: "this",
-            needs: "running",
-        };
+        let ended =
+            Refusal::WrongPhase { job: id.job, phase: "past that attempt", verb: "this", needs: "running" };
         return Err(ended.into());
     }
     control_job(&app, caller, id.job, Command::RequeueJob { job: id.job }, "is requeued").await
 }
 
-/// The state of an attempt in the words of the commissioning document, and a few more.
+/// The state of an allocation: the names of the specification, and `requeued` and `cancelled`.
 fn allocation_state(attempt_state: &str) -> &'static str {
     match attempt_state {
         "Starting" => "pending",
@@ -201,7 +203,7 @@ fn api_allocation(app: &AppState, row: AllocationRow) -> Allocation {
         actual_duration: human_duration(held_ms),
         actual_duration_ms: held_ms,
         preempted_at: preempted_by.as_ref().and(attempt.stopping_at).map(rfc3339),
-        preemption_reason: preempted_by.as_ref().map(|_| "higher priority job".to_string()),
+        preemption_reason: preempted_by.as_ref().map(|by| format!("preempted by {by}")),
         preempted_by,
         exit: attempt.exit,
         exit_code: attempt.exit_code,
@@ -215,7 +217,7 @@ fn api_allocation(app: &AppState, row: AllocationRow) -> Allocation {
     }
 }
 
-/// What only the state knows of an attempt that has not ended.
+/// Fields of a live attempt that only the state has.
 struct LiveAttempt {
     held: HeldResources,
     score: Option<Score>,
@@ -225,7 +227,10 @@ fn live_attempt(app: &AppState, job: JobId) -> Option<LiveAttempt> {
     let found = app.read_state(|state| {
         let job = state.jobs.get(&job)?;
         let tenant = &state.tenants.get(&job.spec.tenant)?.config;
-        Some(LiveAttempt { held: ledger::held(&job.spec, job.attempt()?, tenant), score: render::attempt_score(job) })
+        Some(LiveAttempt {
+            held: ledger::held(&job.spec, job.attempt()?, tenant),
+            score: render::attempt_score(job),
+        })
     });
     found.ok().flatten()
 }

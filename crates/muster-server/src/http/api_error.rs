@@ -10,6 +10,9 @@ use muster_protocol::problem::Problem;
 use muster_store::StoreError;
 
 use crate::cluster::CommandError;
+use crate::evaluations::EvaluationRefusal;
+use crate::request_json::RequestJsonError;
+use crate::whatif::WhatIfError;
 
 /// The media type of every error.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -150,6 +153,38 @@ impl From<CommandError> for ApiError {
         match error {
             CommandError::Refused(refusal) => refusal.into(),
             CommandError::Unavailable { why } => ApiError::unavailable(why),
+        }
+    }
+}
+
+impl From<RequestJsonError> for ApiError {
+    fn from(error: RequestJsonError) -> ApiError {
+        let RequestJsonError { code, detail, hint } = error;
+        ApiError { hint, ..ApiError::new(StatusCode::BAD_REQUEST, code, detail) }
+    }
+}
+
+impl From<EvaluationRefusal> for ApiError {
+    fn from(refusal: EvaluationRefusal) -> ApiError {
+        let status = match refusal {
+            EvaluationRefusal::CallerOpenLimit { .. } | EvaluationRefusal::CallerTimeLimit { .. } => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
+            EvaluationRefusal::ServerBusy => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        ApiError::new(status, refusal.code(), refusal.to_string())
+            .hint(refusal.hint())
+            .retry_after(refusal.retry_after_s())
+    }
+}
+
+impl From<WhatIfError> for ApiError {
+    fn from(error: WhatIfError) -> ApiError {
+        match error {
+            WhatIfError::Refused(refusal) => refusal.into(),
+            WhatIfError::Json(error) => error.into(),
+            WhatIfError::Store(fault) => fault.into(),
+            WhatIfError::Internal(detail) => ApiError::internal(detail),
         }
     }
 }

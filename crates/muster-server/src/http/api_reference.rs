@@ -1,4 +1,4 @@
-//! The reference of the API, for people: read from the OpenAPI document, written as HTML and as Markdown.
+//! The API reference for people, generated from the OpenAPI document as HTML and as Markdown.
 
 mod html;
 mod markdown;
@@ -12,9 +12,9 @@ use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Map, Value};
 use utoipa::openapi::OpenApi;
 
-use schema_text::{type_text, schema_fields};
+use schema_text::{schema_fields, type_text};
 
-/// Pages load nothing, run nothing, and are shown in no frame of another page.
+/// Pages load nothing, run no scripts, and cannot be framed by another page.
 pub const STRICT_CSP: [(HeaderName, &str); 2] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -23,12 +23,11 @@ pub const STRICT_CSP: [(HeaderName, &str); 2] = [
     (X_FRAME_OPTIONS, "DENY"),
 ];
 
-/// Serve the page.
 pub async fn serve(page: Arc<String>) -> Response {
     (STRICT_CSP, Html(page.to_string())).into_response()
 }
 
-/// The reference as one page without scripts and without a request to anyone.
+/// The reference as one HTML page, without scripts and without external resources.
 pub fn reference_html(document: &OpenApi) -> String {
     html::page(&ApiReference::from_openapi(document))
 }
@@ -38,7 +37,6 @@ pub fn api_reference_markdown() -> String {
     markdown::page(&ApiReference::from_openapi(&crate::http::openapi()))
 }
 
-/// What there is to say.
 struct ApiReference {
     version: String,
     description: String,
@@ -46,13 +44,12 @@ struct ApiReference {
     objects: Vec<SchemaDoc>,
 }
 
-/// Routes about one noun.
+/// The routes of one tag.
 struct TagChapter {
     tag: String,
     routes: Vec<RouteDoc>,
 }
 
-/// One route.
 struct RouteDoc {
     method: String,
     path: String,
@@ -63,14 +60,14 @@ struct RouteDoc {
     responses: Vec<ResponseDoc>,
 }
 
-/// One answer of a route.
+/// One response of a route.
 struct ResponseDoc {
     status: String,
     description: String,
     body: Option<String>,
 }
 
-/// One kind of object.
+/// One schema.
 struct SchemaDoc {
     name: String,
     description: String,
@@ -101,14 +98,17 @@ impl ApiReference {
 }
 
 fn schema_doc(name: &str, schema: &Value, all: &Map<String, Value>) -> SchemaDoc {
-    let rows = schema_fields(schema, all);
-    let about = str_or_empty(&schema["description"]);
-    // What has no fields is one of a few words or kinds.
-    let about = if schema_fields.is_empty() { format!("{about}\n\nOne of: {}", type_text(schema)) } else { about };
-    SchemaDoc { name: name.to_string(), description: about, fields: schema_fields }
+    let fields = schema_fields(schema, all);
+    let description = str_or_empty(&schema["description"]);
+    // A schema without fields is an enumeration or a choice of types.
+    let description = match fields.is_empty() {
+        true => format!("{description}\n\nOne of: {}", type_text(schema)),
+        false => description,
+    };
+    SchemaDoc { name: name.to_string(), description, fields }
 }
 
-/// Routes by noun, in the order of their paths.
+/// Routes by tag, in the order of their paths.
 fn chapters_by_tag(paths: &Map<String, Value>) -> Vec<TagChapter> {
     let mut chapters: Vec<TagChapter> = Vec::new();
     for (path, item) in paths {
@@ -117,11 +117,11 @@ fn chapters_by_tag(paths: &Map<String, Value>) -> Vec<TagChapter> {
             if operation.is_null() {
                 continue;
             }
-            let noun = str_or_empty(&operation["tags"][0]);
+            let tag = str_or_empty(&operation["tags"][0]);
             let route = route_doc(method, path, operation);
-            match chapters.iter_mut().find(|chapter| chapter.tag == noun) {
+            match chapters.iter_mut().find(|chapter| chapter.tag == tag) {
                 Some(chapter) => chapter.routes.push(route),
-                None => chapters.push(TagChapter { tag: noun, routes: vec![route] }),
+                None => chapters.push(TagChapter { tag, routes: vec![route] }),
             }
         }
     }
@@ -131,33 +131,33 @@ fn chapters_by_tag(paths: &Map<String, Value>) -> Vec<TagChapter> {
 
 fn route_doc(method: &str, path: &str, operation: &Value) -> RouteDoc {
     let params = operation["parameters"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let param = |param: &Value| FieldDoc {
+    let param_doc = |param: &Value| FieldDoc {
         name: str_or_empty(&param["name"]),
         type_text: format!("{}, {}", type_text(&param["schema"]), str_or_empty(&param["in"])),
         required: param["required"].as_bool().unwrap_or(false),
         description: str_or_empty(&param["description"]),
     };
-    let answer = |(status, answer): (&String, &Value)| ResponseDoc {
+    let response_doc = |(status, response): (&String, &Value)| ResponseDoc {
         status: status.clone(),
-        description: str_or_empty(&answer["description"]),
-        body: body_type(&answer["content"]),
+        description: str_or_empty(&response["description"]),
+        body: body_type(&response["content"]),
     };
     RouteDoc {
         method: method.to_uppercase(),
         path: path.to_string(),
         summary: str_or_empty(&operation["summary"]),
         description: str_or_empty(&operation["description"]),
-        params: params.iter().map(param).collect(),
+        params: params.iter().map(param_doc).collect(),
         body: body_type(&operation["requestBody"]["content"]),
-        responses: object_or_empty(&operation["responses"]).iter().map(answer).collect(),
+        responses: object_or_empty(&operation["responses"]).iter().map(response_doc).collect(),
     }
 }
 
-/// What a body holds.
+/// The type of a body, with its media type if that is not JSON.
 fn body_type(content: &Value) -> Option<String> {
     let (media, schema) = content.as_object()?.iter().next()?;
     let kind = type_text(&schema["schema"]);
-    Some(if media == "application/json" { type_text } else { format!("{kind} as {media}") })
+    Some(if media == "application/json" { kind } else { format!("{kind} as {media}") })
 }
 
 fn object_or_empty(value: &Value) -> Map<String, Value> {
@@ -192,7 +192,12 @@ mod tests {
         let reference = ApiReference::from_openapi(&crate::http::openapi());
         for route in reference.chapters.iter().flat_map(|chapter| &chapter.routes) {
             assert!(!route.summary.is_empty(), "{} {}", route.method, route.path);
-            assert!(route.params.iter().all(|row| !row.description.is_empty()), "{} {}", route.method, route.path);
+            assert!(
+                route.params.iter().all(|row| !row.description.is_empty()),
+                "{} {}",
+                route.method,
+                route.path
+            );
         }
         for object in &reference.objects {
             let bare = object.fields.iter().find(|row| row.description.is_empty());

@@ -1,4 +1,4 @@
-//! Administrative acts, done and refused.
+//! The audit log: administrative acts, done and refused.
 
 use axum::extract::State;
 use muster_protocol::audit::{AuditEntry, AuditList};
@@ -7,22 +7,21 @@ use muster_store::rows::AuditRow;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::conversions::rfc3339;
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
 use crate::http::json::Json;
 use crate::http::query::{Query, page_limit, page_start};
-use crate::http::conversions::rfc3339;
 
-/// Which page.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct AuditQuery {
     /// Rows of a page, 1 to 1,000; 50 when not given.
     limit: Option<u32>,
-    /// Begin after so many rows.
+    /// Rows to skip.
     offset: Option<u64>,
-    /// Begin after the page before: its `next_cursor`.
+    /// Cursor: `next_cursor` of the page before.
     cursor: Option<String>,
 }
 

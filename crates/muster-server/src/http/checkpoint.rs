@@ -16,8 +16,8 @@ use crate::identity::Caller;
 /// Report a checkpoint of a running job
 ///
 /// Preemption then loses only the work since this checkpoint. If a preempted job reports a checkpoint during its grace
-/// time, its remaining processes are killed two seconds later. One report covers all tasks of the gang: send it when all
-/// tasks have saved.
+/// time, its remaining processes are killed two seconds later. One report covers all tasks of the gang: send it when
+/// all tasks have saved.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/checkpoint", tag = "jobs", operation_id = "saved",
     params(("id" = String, Path, description = "The job")),
     responses((status = 200, description = "Recorded", body = Acknowledgement)))]

@@ -1,24 +1,24 @@
-//! The cluster as a whole, and who the caller is to it.
+//! Cluster status, and the identity of the caller (`whoami`).
 
 use std::collections::BTreeMap;
 
 use axum::extract::State;
 use muster_core::State as Core;
 use muster_core::objects::job::Phase;
-use muster_protocol::cluster::{ClusterStatus, GpuCount, CallerIdentity};
+use muster_protocol::cluster::{CallerIdentity, ClusterStatus, GpuCount};
 use muster_store::rows::{CountRow, JobState};
 
 use crate::cluster::ServerRole;
+use crate::conversions::rfc3339;
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
 use crate::http::json::Json;
 use crate::http::nodes::{free_gpus, is_online};
-use crate::http::conversions::rfc3339;
 use crate::identity::Caller;
 
-/// Counters of the cluster
+/// Get the status of the cluster: counts of GPUs, nodes and jobs
 #[utoipa::path(get, path = "/api/v1/cluster/status", tag = "cluster",
-    responses((status = 200, description = "How it stands", body = ClusterStatus)))]
+    responses((status = 200, description = "The status of the cluster", body = ClusterStatus)))]
 pub async fn status(State(app): State<AppState>) -> Result<Json<ClusterStatus>, ApiError> {
     let counts = app.read_tables(|tables| Ok(tables.job_counts()?)).await?;
     let now_ms = app.cluster.now().0;
@@ -40,7 +40,7 @@ pub async fn status(State(app): State<AppState>) -> Result<Json<ClusterStatus>, 
     }))
 }
 
-/// The word for what this server is.
+/// The role of this server as the API names it.
 pub fn role_str(role: &ServerRole) -> &'static str {
     match role {
         ServerRole::Starting => "starting",
@@ -103,9 +103,9 @@ fn gpus_by_model(state: &Core) -> BTreeMap<String, GpuCount> {
     models
 }
 
-/// Who the caller is
+/// Get the identity of the caller
 #[utoipa::path(get, path = "/api/v1/whoami", tag = "cluster",
-    responses((status = 200, description = "Who asks", body = CallerIdentity)))]
+    responses((status = 200, description = "The caller", body = CallerIdentity)))]
 pub async fn whoami(caller: Caller) -> Json<CallerIdentity> {
     Json(CallerIdentity {
         name: caller.actor.name,

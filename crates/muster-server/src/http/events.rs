@@ -1,7 +1,7 @@
-//! What happened: one job's history as a page, and everything as a stream.
+//! Events of the journal: those of one job as a page, all as a stream.
 //!
-//! A stream begins in the journal after the number it is given and goes on with what becomes durable. Whoever
-//! is too slow is told so and connects again; the journal has what was missed.
+//! A stream starts in the journal after a given sequence number and continues with events as they become durable. A
+//! client that is too slow gets `lagged` and connects again; the journal has the events it missed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,39 +22,39 @@ use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use crate::cluster::Batch;
+use crate::conversions::rfc3339;
 use crate::http::AppState;
 use crate::http::access::CallerKey;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::job_lookup::job_tenant;
 use crate::http::json::Json;
 use crate::http::query::{PathId, Query, page_limit};
 use crate::http::render::HIDDEN_VALUE;
-use crate::http::sse::{self, ClientDisconnected, KEEP_ALIVE_INTERVAL, TOKEN_CHECK_INTERVAL, SseWriter};
-use crate::http::caller::TenantVisibility;
-use crate::http::conversions::rfc3339;
+use crate::http::sse::{self, ClientDisconnected, KEEP_ALIVE_INTERVAL, SseWriter, TOKEN_CHECK_INTERVAL};
 use crate::identity::Caller;
 
 /// Journal entries read at a time.
 const JOURNAL_PAGE_ROWS: u32 = 500;
-/// Jobs whose tenant a listener remembers.
+/// Jobs whose visibility a stream caches.
 const VISIBILITY_CACHE_MAX: usize = 10_000;
 
-/// Which facts of one job.
+/// Which events of one job.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct JobEventsQuery {
-    /// Those after this number; 0 when not given.
+    /// Only events after this sequence number; 0 when not given.
     after: Option<u64>,
     /// Rows of a page, 1 to 1,000; 50 when not given.
     limit: Option<u32>,
 }
 
-/// What happened to a job, oldest first
-#[utoipa::path(get, path = "/api/v1/jobs/{id}/events", tag = "jobs",
-    params(("id" = String, Path, description = "The job, or a whole array"), JobEventsQuery),
-    responses((status = 200, description = "Facts about it", body = EventList)))]
-pub async fn of_job(
+/// List the events of a job, oldest first
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/events", tag = "jobs", operation_id = "of_job",
+    params(("id" = String, Path, description = "The job or array"), JobEventsQuery),
+    responses((status = 200, description = "One page of events", body = EventList)))]
+pub async fn list_job_events(
     State(app): State<AppState>,
     caller: Caller,
     PathId(job): PathId<JobId>,
@@ -72,26 +72,26 @@ pub async fn of_job(
     Ok(Json(EventList { events: rows.into_iter().map(api_event).collect(), next_after }))
 }
 
-/// Where to begin, and what to follow.
+/// Start and filter of a stream.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct EventStreamQuery {
-    /// Begin after this number; with what happens from now on when not given. `Last-Event-ID` says the same.
+    /// Start after this sequence number; with the next event when not given. `Last-Event-ID` takes precedence.
     after: Option<u64>,
-    /// Only about this job or array.
+    /// Only events of this job or array.
     job: Option<String>,
 }
 
-/// Follow what happens, as server-sent events
+/// Stream events as server-sent events
 ///
-/// Each event has the number of the fact as `id`, its kind as `event`, and an `Event` as `data`. A listener that
-/// is too slow gets `event: lagged` and the stream ends; it connects again with `Last-Event-ID`. Where the journal
-/// cannot be read, or when the token of the caller is revoked or expires (code `token-ended`), the last event is
-/// `event: problem`.
+/// `id` is the journal sequence number, `event` the kind, `data` an `Event`. A client that is too slow gets
+/// `event: lagged` and the stream ends; the client connects again with `Last-Event-ID`. If the journal cannot be read, or
+/// the token of the caller is revoked or expires (code `token-ended`), the last event is `event: problem`.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events",
-    params(EventStreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "Begin after this number")),
-    responses((status = 200, description = "A stream", content_type = "text/event-stream",
+    params(EventStreamQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "Start after this sequence number")),
+    responses((status = 200, description = "A stream of events", content_type = "text/event-stream",
         body = EventData)))]
 pub async fn follow(
     State(app): State<AppState>,
@@ -102,13 +102,20 @@ pub async fn follow(
 ) -> Result<Response, ApiError> {
     let job = query.job.as_deref().map(|text| text.parse::<JobId>());
     let job = job.transpose().map_err(|error| ApiError::invalid("job", error.to_string()))?;
-    // Listen before looking, so that nothing falls between.
+    // Subscribe before reading the sequence number, so that no event falls in between.
     let batches = app.cluster.subscribe();
     let now = app.read_state(|state| state.seq)?;
     let after = last_event_id(&headers)?.or(query.after);
     let (writer, response) = sse::open_sse(app.rate_limiter.acquire_stream(&caller_key)?);
-    let listener = EventStream { app, caller, job, visible_jobs: HashMap::new(), last_seq: after.unwrap_or(now), writer };
-    tokio::spawn(listener.run(batches));
+    let stream = EventStream {
+        app,
+        caller,
+        job,
+        visible_jobs: HashMap::new(),
+        last_seq: after.unwrap_or(now),
+        writer,
+    };
+    tokio::spawn(stream.run(batches));
     Ok(response)
 }
 
@@ -118,16 +125,16 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     number.map(Some).ok_or_else(|| ApiError::malformed("Last-Event-ID: send the `id` of the last event"))
 }
 
-/// The `data` of each event of the stream: a fact, or why the stream ends.
+/// The `data` of each event of the stream: an event of the journal, or why the stream ends.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
-#[allow(dead_code)] // Only the document speaks of it.
+#[allow(dead_code)] // Only a schema of the OpenAPI document.
 pub(crate) enum EventData {
-    /// A fact.
+    /// An event of the journal.
     Event(Event),
-    /// The listener was too slow: `event: lagged`.
+    /// The client was too slow: `event: lagged`.
     Lagged(Lagged),
-    /// The stream cannot go on: `event: problem`.
+    /// The stream cannot continue: `event: problem`.
     Problem(Problem),
 }
 
@@ -135,9 +142,9 @@ struct EventStream {
     app: AppState,
     caller: Caller,
     job: Option<JobId>,
-    /// Whether jobs of this number may be seen.
+    /// Whether the caller may see jobs, by job number.
     visible_jobs: HashMap<u64, bool>,
-    /// The last number that was looked at.
+    /// The last sequence number that was processed.
     last_seq: u64,
     writer: SseWriter,
 }
@@ -155,15 +162,15 @@ impl From<ClientDisconnected> for StreamEnd {
 }
 
 impl From<ApiError> for StreamEnd {
-    fn from(fault: ApiError) -> StreamEnd {
-        StreamEnd::Failed(fault)
+    fn from(error: ApiError) -> StreamEnd {
+        StreamEnd::Failed(error)
     }
 }
 
 impl EventStream {
     async fn run(mut self, batches: Receiver<Arc<Batch>>) {
-        if let Err(StreamEnd::Failed(fault)) = self.send_events(batches).await {
-            let _ = self.writer.send("problem", None, &fault.problem()).await;
+        if let Err(StreamEnd::Failed(error)) = self.send_events(batches).await {
+            let _ = self.writer.send("problem", None, &error.problem()).await;
         }
     }
 
@@ -172,10 +179,10 @@ impl EventStream {
         self.catch_up().await?;
         let mut stopping = self.app.stopping.clone();
         let mut checks = tokio::time::interval(TOKEN_CHECK_INTERVAL);
-        let mut spoke = Instant::now();
+        let mut last_keep_alive = Instant::now();
         loop {
             tokio::select! {
-                news = batches.recv() => match news {
+                received = batches.recv() => match received {
                     Ok(batch) => {
                         self.app.check_token(&self.caller)?;
                         self.send_batch(&batch).await?;
@@ -185,9 +192,9 @@ impl EventStream {
                 },
                 _ = checks.tick() => {
                     self.app.check_token(&self.caller)?;
-                    if spoke.elapsed() >= KEEP_ALIVE_INTERVAL {
+                    if last_keep_alive.elapsed() >= KEEP_ALIVE_INTERVAL {
                         self.writer.keep_alive().await?;
-                        spoke = Instant::now();
+                        last_keep_alive = Instant::now();
                     }
                 }
                 () = wait_for_stop(&mut stopping) => return Ok(()),
@@ -195,11 +202,12 @@ impl EventStream {
         }
     }
 
-    /// What the journal has after the last number.
+    /// Send the journal entries after the last sequence number.
     async fn catch_up(&mut self) -> Result<(), StreamEnd> {
         loop {
             let (after, job) = (self.last_seq, self.job);
-            let rows = self.app.read_tables(move |tables| Ok(tables.events(after, JOURNAL_PAGE_ROWS, job)?)).await?;
+            let rows =
+                self.app.read_tables(move |tables| Ok(tables.events(after, JOURNAL_PAGE_ROWS, job)?)).await?;
             self.app.check_token(&self.caller)?;
             let more = rows.len() == JOURNAL_PAGE_ROWS as usize;
             for row in rows {
@@ -245,14 +253,15 @@ impl EventStream {
         job.is_some_and(|job| job == wanted || (wanted.index.is_none() && job.number == wanted.number))
     }
 
-    /// Roles of one tenant see its jobs and itself, and the machines.
+    /// Roles of one tenant see events of its jobs, of the tenant itself, and of nodes and GPUs.
     async fn is_visible(&mut self, event: &Event) -> Result<bool, StreamEnd> {
         if self.caller.tenant_scope().is_none() {
             return Ok(true);
         }
         let job = event.job_id.as_deref().and_then(|id| id.parse::<JobId>().ok());
         let Some(job) = job else {
-            let own = event.data.get("id").and_then(Value::as_str).is_some_and(|id| self.caller.sees_tenant(id));
+            let own =
+                event.data.get("id").and_then(Value::as_str).is_some_and(|id| self.caller.sees_tenant(id));
             let about_tenant = event.kind.starts_with("Tenant");
             return Ok((about_tenant && own)
                 || event.kind.starts_with("Node")
@@ -271,18 +280,19 @@ impl EventStream {
     }
 
     async fn send_lagged(&self) -> Result<(), ClientDisconnected> {
-        let message = "too slow: connect again with this number as Last-Event-ID".to_string();
+        let message = "too slow: connect again with `after` as Last-Event-ID".to_string();
         self.writer.send("lagged", None, &Lagged { after: self.last_seq, message }).await
     }
 }
 
-/// Wait until the server stops. The borrowed value must not live on in the caller's future.
+/// Wait until the server stops. A separate function, so that the borrowed value does not live on in the caller's
+/// future.
 async fn wait_for_stop(stopping: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
-/// A fact as it is shown: what is secret stays in the journal. Its readers include others than the job's owner, so
-/// environment values are hidden from all; `GET /api/v1/jobs/{id}` shows them to the owner.
+/// An event as the API shows it, without secrets. Not only the owner of a job reads its events, so environment values
+/// are hidden from all; `GET /api/v1/jobs/{id}` shows them to the owner.
 fn api_event(row: EventRow) -> Event {
     let mut data: Value = muster_json::from_str(&row.payload).unwrap_or(Value::Null);
     redact(&mut data);

@@ -6,8 +6,8 @@ use muster_core::gpu::partition::MigInstance;
 use muster_core::objects::job::{Job, PlacedTask};
 use muster_core::objects::node::{Node, Slot};
 use muster_core::{JobId, State};
-use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::gpu::GpuInstance;
+use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::gpu_share::{Holder, Share};
 use muster_store::rows::LeaseRow;
 
@@ -98,7 +98,11 @@ pub fn gpu_holders<'a>(
 }
 
 /// The shares of a job's tasks on one GPU.
-fn job_shares_on_gpu<'a>(job: &'a Job, node: &'a Node, index: usize) -> impl Iterator<Item = &'a gpu_share::Share> {
+fn job_shares_on_gpu<'a>(
+    job: &'a Job,
+    node: &'a Node,
+    index: usize,
+) -> impl Iterator<Item = &'a gpu_share::Share> {
     let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
     let on_gpu = tasks.filter(move |task| task.node == node.id && task.gpus.contains(&(index as u8)));
     on_gpu.filter_map(|task| task.share.as_deref())

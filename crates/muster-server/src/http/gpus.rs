@@ -1,4 +1,4 @@
-//! GPUs: list, look, and an operator's word about their health and what they are partitioned into.
+//! GPUs: list, get, declare health, partition, remove.
 
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
@@ -13,13 +13,14 @@ use muster_protocol::submit::Acknowledgement;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::conversions::rfc3339;
+use crate::gpu_state::gpu_state;
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
+use crate::http::gpu_share;
 use crate::http::json::Json;
 use crate::http::query::{Query, list_range};
-use crate::http::gpu_share;
-use crate::http::caller::TenantVisibility;
-use crate::http::conversions::rfc3339;
 use crate::identity::Caller;
 
 /// Which GPUs to list. All conditions must hold.
@@ -37,13 +38,13 @@ pub struct GpuQuery {
     health: Option<String>,
     /// Most rows; all when not given.
     limit: Option<u32>,
-    /// Begin after so many rows.
+    /// Rows to skip.
     offset: Option<u64>,
 }
 
 /// List the GPUs
 #[utoipa::path(get, path = "/api/v1/gpus", tag = "gpus", params(GpuQuery),
-    responses((status = 200, description = "Those that match", body = GpuList)))]
+    responses((status = 200, description = "The matching GPUs", body = GpuList)))]
 pub async fn list(
     State(app): State<AppState>,
     caller: Caller,
@@ -52,18 +53,18 @@ pub async fn list(
     let health = query.health.as_deref().map(parse_health).transpose()?;
     let (offset, limit) = list_range(query.offset, query.limit)?;
     let list = app.read_state(|state| {
-        let of_node = |node: &&Node| query.node.as_deref().is_none_or(|name| node.id.as_str() == name);
+        let is_on_node = |node: &&Node| query.node.as_deref().is_none_or(|name| node.id.as_str() == name);
         let each = state
             .nodes
             .values()
-            .filter(gpus_of_node)
+            .filter(is_on_node)
             .flat_map(|node| (0..node.facts.gpus.len()).map(move |index| (node, index)));
         let wanted = |(node, index): &(&Node, usize)| {
-            query.model.as_deref().is_none_or(|wish| model::matches(wish, &node.facts.gpus[*index].model))
-                && query.state.as_deref().is_none_or(|word| gpu_state(state, node, *index) == word)
-                && health.is_none_or(|word| node.gpu_health[*index].status == word)
+            query.model.as_deref().is_none_or(|wanted| model::matches(wanted, &node.facts.gpus[*index].model))
+                && query.state.as_deref().is_none_or(|name| gpu_state(state, node, *index) == name)
+                && health.is_none_or(|status| node.gpu_health[*index].status == status)
         };
-        // Only the page is built: commits wait while we look.
+        // Only the rows of the page are built: the engine waits while a reader holds the state.
         let found: Vec<(&Node, usize)> = each.filter(wanted).collect();
         let page = found.iter().skip(offset).take(limit);
         GpuList {
@@ -74,7 +75,7 @@ pub async fn list(
     Ok(Json(list))
 }
 
-/// The GPU a path names.
+/// The GPU of a path: node and index.
 pub struct GpuPath(NodeId, u8);
 
 impl<S: Send + Sync> FromRequestParts<S> for GpuPath {
@@ -87,17 +88,21 @@ impl<S: Send + Sync> FromRequestParts<S> for GpuPath {
         let node = node.parse().map_err(|error| unknown(format!("{error}")))?;
         match index.strip_prefix("gpu-").unwrap_or(&index).parse() {
             Ok(gpu) => Ok(GpuPath(node, gpu)),
-            Err(_) => Err(unknown(format!("`{index}` is not the place of a GPU; write `3` or `gpu-3`"))),
+            Err(_) => Err(unknown(format!("`{index}` is not a GPU index; write `3` or `gpu-3`"))),
         }
     }
 }
 
-/// Look at one GPU
+/// Get one GPU
 #[utoipa::path(get, path = "/api/v1/gpus/{node}/{index}", tag = "gpus",
-    params(("node" = String, Path, description = "Its node"),
-        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
+    params(("node" = String, Path, description = "The node of the GPU"),
+        ("index" = String, Path, description = "The index of the GPU on its node, `3` or `gpu-3`")),
     responses((status = 200, description = "The GPU", body = Gpu)))]
-pub async fn get(State(app): State<AppState>, caller: Caller, GpuPath(node, gpu): GpuPath) -> Result<Json<Gpu>, ApiError> {
+pub async fn get(
+    State(app): State<AppState>,
+    caller: Caller,
+    GpuPath(node, gpu): GpuPath,
+) -> Result<Json<Gpu>, ApiError> {
     Ok(Json(read_gpu(&app, &caller, &node, gpu)?))
 }
 
@@ -112,10 +117,10 @@ fn read_gpu(app: &AppState, caller: &Caller, node: &NodeId, gpu: u8) -> Result<G
 
 /// Change the health or the partition of a GPU
 ///
-/// The model, memory, UUID and links of a GPU are what the agent of its node reports; they cannot be changed here.
+/// The agent of the node reports model, memory, UUID and links of a GPU; they cannot be changed here.
 #[utoipa::path(patch, path = "/api/v1/gpus/{node}/{index}", tag = "gpus", request_body = GpuChange,
-    params(("node" = String, Path, description = "Its node"),
-        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
+    params(("node" = String, Path, description = "The node of the GPU"),
+        ("index" = String, Path, description = "The index of the GPU on its node, `3` or `gpu-3`")),
     responses((status = 200, description = "Changed", body = Gpu)))]
 pub async fn change(
     State(app): State<AppState>,
@@ -128,20 +133,24 @@ pub async fn change(
         let command = Command::PartitionGpu { node: node.clone(), gpu, profiles, why: why.clone() };
         app.cluster.execute(caller.actor.clone(), command).await?;
     }
-    if let Some(word) = health {
-        send_health_command(&app, &caller, (&node, gpu), (word, JobsOnGpu::Keep), why).await?;
+    if let Some(status) = health {
+        send_health_command(&app, &caller, (&node, gpu), (status, JobsOnGpu::Keep), why).await?;
     }
     Ok(Json(read_gpu(&app, &caller, &node, gpu)?))
 }
 
-/// Take a GPU out of a declared node
+/// Remove a GPU from a declared node
 ///
-/// Only while the agent of the node has not joined; afterwards its GPUs are those that the agent reports.
+/// Only until the agent of the node joins; from then on the node has the GPUs that the agent reports.
 #[utoipa::path(delete, path = "/api/v1/gpus/{node}/{index}", tag = "gpus",
-    params(("node" = String, Path, description = "Its node"),
-        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
-    responses((status = 200, description = "Removed; the GPUs behind it move up", body = Acknowledgement)))]
-pub async fn remove(State(app): State<AppState>, caller: Caller, GpuPath(node, gpu): GpuPath) -> Result<Json<Acknowledgement>, ApiError> {
+    params(("node" = String, Path, description = "The node of the GPU"),
+        ("index" = String, Path, description = "The index of the GPU on its node, `3` or `gpu-3`")),
+    responses((status = 200, description = "Removed; later GPUs move down one index", body = Acknowledgement)))]
+pub async fn remove(
+    State(app): State<AppState>,
+    caller: Caller,
+    GpuPath(node, gpu): GpuPath,
+) -> Result<Json<Acknowledgement>, ApiError> {
     app.cluster.execute(caller.actor, Command::RemoveGpu { node: node.clone(), gpu }).await?;
     Ok(Json(Acknowledgement { message: format!("`{node}/gpu-{gpu}` was removed") }))
 }
@@ -150,38 +159,32 @@ async fn send_health_command(
     app: &AppState,
     caller: &Caller,
     (node, gpu): (&NodeId, u8),
-    (word, jobs): (GpuStatus, JobsOnGpu),
+    (status, jobs): (GpuStatus, JobsOnGpu),
     why: String,
 ) -> Result<(), ApiError> {
     let node = node.clone();
-    let command = Command::SetGpuHealth {
-        node,
-        gpu,
-        status: word,
-        why,
-        cooling_until: None,
-        temperature_c: None,
-        jobs,
-    };
+    let command =
+        Command::SetGpuHealth { node, gpu, status, why, cooling_until: None, temperature_c: None, jobs };
     app.cluster.execute(caller.actor.clone(), command).await?;
     Ok(())
 }
 
-/// Say how a GPU is doing
+/// Declare the health of a GPU
 ///
-/// A declaration of `warning`, `degraded` or `unhealthy` stands until the GPU is declared `healthy`; no reading of its
-/// agent erases it, and a worse reading counts. The answer names the jobs on it and what happens to them.
+/// A declaration of `warning`, `degraded` or `unhealthy` holds until the GPU is declared `healthy`; readings of the
+/// agent do not clear it, and a worse reading takes precedence. The response names the jobs on the GPU and what happens
+/// to them.
 #[utoipa::path(post, path = "/api/v1/gpus/{node}/{index}/health", tag = "gpus", request_body = GpuHealthChange,
-    params(("node" = String, Path, description = "Its node"),
-        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
-    responses((status = 200, description = "Noted", body = GpuHealthDeclared)))]
+    params(("node" = String, Path, description = "The node of the GPU"),
+        ("index" = String, Path, description = "The index of the GPU on its node, `3` or `gpu-3`")),
+    responses((status = 200, description = "Declared", body = GpuHealthDeclared)))]
 pub async fn set_health(
     State(app): State<AppState>,
     caller: Caller,
     GpuPath(node, gpu): GpuPath,
     Json(change): Json<GpuHealthChange>,
 ) -> Result<Json<GpuHealthDeclared>, ApiError> {
-    let word = parse_health(&change.health)?;
+    let status = parse_health(&change.health)?;
     let rule = change.jobs.as_deref().map(parse_jobs_rule).transpose()?.unwrap_or_default();
     let jobs = app.read_state(|state| {
         let seen =
@@ -189,7 +192,7 @@ pub async fn set_health(
         let jobs = state.jobs_on_gpu(&node, gpu).into_iter().filter(seen);
         jobs.map(|job| job.to_string()).collect()
     })?;
-    send_health_command(&app, &caller, (&node, gpu), (word, rule), change.why).await?;
+    send_health_command(&app, &caller, (&node, gpu), (status, rule), change.why).await?;
     let gpu = read_gpu(&app, &caller, &node, gpu)?;
     Ok(Json(GpuHealthDeclared { gpu, jobs_rule: rule.as_str().to_string(), jobs }))
 }
@@ -199,13 +202,14 @@ fn parse_jobs_rule(text: &str) -> Result<JobsOnGpu, ApiError> {
     known.ok_or_else(|| ApiError::invalid("jobs", format!("`{text}` is none of keep, requeue, stop")))
 }
 
-/// Partition a GPU that nobody uses
+/// Partition an idle GPU into MIG instances
 ///
-/// Its instances are laid where they spoil least for what may come. Without profiles it is made whole again.
+/// Each MIG instance is placed so that as many other profiles as possible still fit, weighted by memory. An empty list
+/// removes the partition.
 #[utoipa::path(post, path = "/api/v1/gpus/{node}/{index}/partition", tag = "gpus", request_body = GpuPartition,
-    params(("node" = String, Path, description = "Its node"),
-        ("index" = String, Path, description = "Its place in the node, `3` or `gpu-3`")),
-    responses((status = 200, description = "Partitioned, or whole again", body = Gpu)))]
+    params(("node" = String, Path, description = "The node of the GPU"),
+        ("index" = String, Path, description = "The index of the GPU on its node, `3` or `gpu-3`")),
+    responses((status = 200, description = "Partitioned, or without a partition", body = Gpu)))]
 pub async fn partition(
     State(app): State<AppState>,
     caller: Caller,
@@ -218,8 +222,8 @@ pub async fn partition(
 }
 
 fn parse_health(text: &str) -> Result<GpuStatus, ApiError> {
-    let words = [GpuStatus::Healthy, GpuStatus::Warning, GpuStatus::Degraded, GpuStatus::Unhealthy];
-    words.into_iter().find(|word| word.as_str() == text).ok_or_else(|| {
+    let known = [GpuStatus::Healthy, GpuStatus::Warning, GpuStatus::Degraded, GpuStatus::Unhealthy];
+    known.into_iter().find(|status| status.as_str() == text).ok_or_else(|| {
         ApiError::invalid("health", format!("`{text}` is none of healthy, warning, degraded, unhealthy"))
     })
 }
@@ -290,22 +294,8 @@ fn socket_of_numa_node(node: &Node, facts: &GpuFacts) -> Option<u32> {
     node.facts.numa.get(numa_node).map(|numa| numa.socket)
 }
 
-/// What a GPU could be partitioned into.
+/// The MIG profiles that a GPU supports.
 fn mig_profiles(facts: &GpuFacts) -> Vec<String> {
     let profiles = partition::table_of(facts).map_or(&[][..], |table| table.profiles);
     profiles.iter().map(|profile| profile.name.to_string()).collect()
-}
-
-/// Where a GPU stands, in one word.
-pub fn gpu_state(state: &Core, node: &Node, index: usize) -> &'static str {
-    let claimed = || state.claims.values().any(|claim| claim.holds(&node.id, index as u8));
-    match node.is_held(index) {
-        true if node.sole_holder(index).is_none() => "shared",
-        true => "held",
-        false if node.gpu_health[index].cooling_until.is_some() => "cooling",
-        false if !node.is_schedulable() || !node.gpu_usable(index) => "out",
-        false if claimed() => "claimed",
-        false if !node.instances(index as u8).is_empty() => "partitioned",
-        false => "free",
-    }
 }

@@ -1,20 +1,26 @@
-//! Who holds the GPUs that a waiting job could use, as far as the caller may see.
+//! The holders of GPUs that a waiting job could use, without those that the caller may not see.
 
 use muster_core::Timestamp;
 use muster_core::objects::job::Job;
 use muster_core::planner;
 use muster_protocol::explain::{HoldingJob, JobExplanation};
 
+use crate::conversions::rfc3339;
 use crate::http::caller::TenantVisibility;
-use crate::http::conversions::rfc3339;
 use crate::identity::Caller;
 
-/// Jobs that are named; the others are counted.
+/// Holders that are named; the others are only counted.
 const HOLDERS_MAX: usize = 5;
 
-/// Name the holders, where the job waits for GPUs that others hold.
-pub fn add_gpu_holders(why: &mut JobExplanation, caller: &Caller, state: &muster_core::State, job: &Job, now: Timestamp) {
-    let waits_for_gpus = |word: &str| matches!(word, "Capacity" | "Fragmented");
+/// Add the holders, if the job waits for GPUs that other jobs hold.
+pub fn add_gpu_holders(
+    why: &mut JobExplanation,
+    caller: &Caller,
+    state: &muster_core::State,
+    job: &Job,
+    now: Timestamp,
+) {
+    let waits_for_gpus = |code: &str| matches!(code, "Capacity" | "Fragmented");
     if !why.reasons.iter().any(|reason| waits_for_gpus(&reason.reason)) {
         return;
     }
@@ -25,7 +31,7 @@ pub fn add_gpu_holders(why: &mut JobExplanation, caller: &Caller, state: &muster
     why.other_holders = u32::try_from(all.len() - why.holders.len()).unwrap_or(u32::MAX);
 }
 
-fn api_holding_job(holder: &planner::Holder, job: &Job) -> HoldingJob {
+fn api_holding_job(holder: &planner::DeviceHolder, job: &Job) -> HoldingJob {
     HoldingJob {
         job_id: job.id.to_string(),
         name: job.spec.name.clone(),

@@ -40,8 +40,8 @@ pub fn oldest_page<C>(limit: u32) -> PageRequest<C> {
     PageRequest { start: queries::PageStart::Offset(0), limit, order: queries::PageOrder::OldestFirst }
 }
 
-/// Refuse a job that the caller may not see, as unknown. A caller that sees every tenant passes: the core then refuses an
-/// unknown job.
+/// Refuse a job that the caller may not see, as unknown. A caller that sees every tenant passes: the core then refuses
+/// an unknown job.
 pub async fn check_job_visible(app: &AppState, caller: &Caller, job: JobId) -> Result<(), ApiError> {
     if caller.tenant_scope().is_none() {
         return Ok(());

@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use muster_core::objects::job::Job;
 use muster_core::{JobId, State};
 use muster_protocol::job::{ArrayTasks, JobSummary};
-use muster_store::queries::{JobFilter, JobSort, PageOrder, PageRequest, PageOfRows, SortedPageRequest, PageStart, Tables};
+use muster_store::queries::{
+    JobFilter, JobSort, PageOfRows, PageOrder, PageRequest, PageStart, SortedPageRequest, Tables,
+};
 use muster_store::rows::{ArrayTasksRow, JobRow, JobState};
 
 use crate::http::api_error::ApiError;
@@ -113,7 +115,12 @@ fn order_by_id(raw: &RawJobPageQuery, descending: bool, one_per_array: bool) -> 
     Ok(JobOrder::ById(page_start(raw.offset, raw.cursor)?, order))
 }
 
-fn order_by_sort_key(raw: &RawJobPageQuery, name: &str, descending: bool, one_per_array: bool) -> Result<JobOrder, ApiError> {
+fn order_by_sort_key(
+    raw: &RawJobPageQuery,
+    name: &str,
+    descending: bool,
+    one_per_array: bool,
+) -> Result<JobOrder, ApiError> {
     let Some((_, by)) = SORT_KEYS.into_iter().find(|(key, _)| *key == name) else {
         let known = SORT_KEYS.map(|(key, _)| key).join(", ");
         return Err(ApiError::invalid("sort", format!("`{name}` is none of id, {known}")));

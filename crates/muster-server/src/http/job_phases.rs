@@ -7,7 +7,7 @@ use muster_core::objects::job::{Exit, StopCause};
 use muster_core::{Event, JobId, Timestamp};
 use muster_protocol::explain::{JobPhase, WaitNote};
 
-use crate::http::conversions::{ms_to_hours, human_duration, rfc3339};
+use crate::conversions::{human_duration, ms_to_hours, rfc3339};
 
 /// A start, or a gap between process exit and its report, shorter than this is merged into the neighbouring phase.
 const PHASE_MS_MIN: i64 = 2_000;
@@ -39,8 +39,8 @@ impl<'a> JobPhaseBuilder<'a> {
         JobPhaseBuilder { notes, is_visible, closed: Vec::new(), open: None }
     }
 
-    /// All phases since the submission; the last is ongoing unless the job has ended. The submission is passed in because
-    /// the entries of an array's tasks do not contain it.
+    /// All phases since the submission; the last is ongoing unless the job has ended. The submission is passed in
+    /// because the entries of an array's tasks do not contain it.
     pub fn build(mut self, submitted_at: Timestamp, events: &[Event], now: Timestamp) -> Vec<JobPhase> {
         self.begin_phase(PhaseKind::Waiting, submitted_at);
         events.iter().for_each(|event| self.apply_event(event));
@@ -56,10 +56,14 @@ impl<'a> JobPhaseBuilder<'a> {
     fn apply_event(&mut self, event: &Event) {
         match event {
             Event::JobSubmitted { held_by: Some(by), at, .. } => {
-                self.open =
-                    Some(OpenPhase { kind: PhaseKind::Held { why: format!("by {by} at submission") }, since: *at });
+                self.open = Some(OpenPhase {
+                    kind: PhaseKind::Held { why: format!("by {by} at submission") },
+                    since: *at,
+                });
             }
-            Event::JobHeld { by, why, at, .. } => self.begin_phase(PhaseKind::Held { why: by_person_text(by, why) }, *at),
+            Event::JobHeld { by, why, at, .. } => {
+                self.begin_phase(PhaseKind::Held { why: by_person_text(by, why) }, *at)
+            }
             Event::JobReleased { at, .. } => self.begin_phase(PhaseKind::Waiting, *at),
             Event::JobPlaced { tasks, at, .. } => {
                 let nodes: BTreeSet<String> = tasks.iter().map(|task| task.node.to_string()).collect();
@@ -117,7 +121,9 @@ impl<'a> JobPhaseBuilder<'a> {
                 self.push_instant("ended", format!("ended: {}", exit_text(exit)), at)
             }
             NextPhase::Ended { why, .. } => self.push_instant("ended", format!("ended: {why}"), at),
-            NextPhase::Held { by, why } => self.begin_phase(PhaseKind::Held { why: by_person_text(by, why) }, at),
+            NextPhase::Held { by, why } => {
+                self.begin_phase(PhaseKind::Held { why: by_person_text(by, why) }, at)
+            }
             NextPhase::Queued { because, .. } => {
                 let (phase, sentence) = match because {
                     RequeueCause::Preempted => ("preempted", self.preempted_sentence(receipt)),
@@ -154,7 +160,9 @@ impl<'a> JobPhaseBuilder<'a> {
             PhaseKind::Starting { nodes } => {
                 self.push_span("starting", format!("started within {lasted} on {nodes}"), from, at);
             }
-            PhaseKind::Running { nodes } => self.push_span("ran", format!("ran {lasted} on {nodes}"), from, at),
+            PhaseKind::Running { nodes } => {
+                self.push_span("ran", format!("ran {lasted} on {nodes}"), from, at)
+            }
             PhaseKind::Stopping { cause } => {
                 let cause = self.stop_cause_text(&cause);
                 self.push_span("stopping", format!("took {lasted} to stop: {cause}"), from, at);
@@ -168,7 +176,12 @@ impl<'a> JobPhaseBuilder<'a> {
         let notes: Vec<&WaitNote> =
             self.notes.iter().filter(|note| (from.0..to.0).contains(&note.at_ms)).collect();
         if notes.is_empty() {
-            return self.push_span("waited", format!("waited {}", human_duration(to.since(from).max(0))), from, to);
+            return self.push_span(
+                "waited",
+                format!("waited {}", human_duration(to.since(from).max(0))),
+                from,
+                to,
+            );
         }
         for (index, note) in notes.iter().enumerate() {
             let begins = if index == 0 { from } else { Timestamp(note.at_ms) };

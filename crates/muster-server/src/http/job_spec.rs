@@ -1,4 +1,5 @@
-//! Step 2, receive: convert a submission into the job spec of the core. Values are parsed here; the core validates them.
+//! Step 2, receive: convert a submission into the job spec of the core. Values are parsed here; the core validates
+//! them.
 
 use muster_core::gpu::gpu_share::Isolation;
 use muster_core::gpu::model;
@@ -8,8 +9,8 @@ use muster_core::objects::job::{
 use muster_core::{JobSpec, TenantId};
 use muster_protocol::submit::{self as wire, SubmitTask};
 
+use crate::conversions::{parse_dependency, parse_duration_ms, parse_timestamp};
 use crate::http::api_error::ApiError;
-use crate::http::conversions::{parse_dependency, parse_timestamp, parse_duration_ms};
 use crate::identity::Caller;
 
 /// Cores of a task that requests none.
@@ -18,7 +19,12 @@ const CPUS_DEFAULT: u32 = 1;
 const MEMORY_MIB_DEFAULT: u64 = 1_024;
 
 /// The job spec of a submission, with defaults for absent fields.
-pub fn job_spec(submission: &wire::SubmitJob, caller: &Caller, tenant: TenantId, priority: u32) -> Result<JobSpec, ApiError> {
+pub fn job_spec(
+    submission: &wire::SubmitJob,
+    caller: &Caller,
+    tenant: TenantId,
+    priority: u32,
+) -> Result<JobSpec, ApiError> {
     Ok(JobSpec {
         name: submission.name.clone().unwrap_or_else(|| "job".to_string()),
         tenant,
@@ -34,7 +40,11 @@ pub fn job_spec(submission: &wire::SubmitJob, caller: &Caller, tenant: TenantId,
         on_node_lost: on_node_lost(submission)?,
         checkpoint: checkpoint_rule(submission)?,
         after: submission.after.iter().map(parse_dependency).collect::<Result<_, _>>()?,
-        start_after: submission.start_after.as_ref().map(|at| parse_timestamp("start_after", at)).transpose()?,
+        start_after: submission
+            .start_after
+            .as_ref()
+            .map(|at| parse_timestamp("start_after", at))
+            .transpose()?,
         pool: submission.pool.clone(),
         node_labels: submission.node_labels.clone(),
         run: run(submission),
@@ -123,9 +133,10 @@ fn topology(submission: &wire::SubmitJob) -> Result<Topology, ApiError> {
         "same-numa" => Ok(Topology::SameNuma),
         "nvlink" => Ok(Topology::Nvlink),
         "same-rack" => Ok(Topology::SameRack),
-        other => {
-            Err(ApiError::invalid("topology", format!("`{other}` is none of any, same-numa, nvlink, same-rack")))
-        }
+        other => Err(ApiError::invalid(
+            "topology",
+            format!("`{other}` is none of any, same-numa, nvlink, same-rack"),
+        )),
     }
 }
 
@@ -134,13 +145,12 @@ fn time_limit_ms(submission: &wire::SubmitJob) -> Result<Option<i64>, ApiError> 
         (Some(_), Some(1..)) => {
             Err(ApiError::invalid("time_limit", "give `time_limit` or `max_runtime_minutes`, not both"))
         }
-        (Some(span), _) => parse_duration_ms("time_limit", span).map(Some),
+        (Some(span), _) => Ok(Some(parse_duration_ms("time_limit", span)?)),
         // Clients of the specification send 0 for no limit.
         (None, None | Some(0)) => Ok(None),
         (None, Some(minutes)) => {
             let ms = i64::try_from(minutes).ok().and_then(|minutes| minutes.checked_mul(60_000));
-            ms.map(Some)
-                .ok_or_else(|| ApiError::invalid("max_runtime_minutes", "is too long"))
+            ms.map(Some).ok_or_else(|| ApiError::invalid("max_runtime_minutes", "is too long"))
         }
     }
 }
@@ -158,9 +168,10 @@ fn on_node_lost(submission: &wire::SubmitJob) -> Result<OnNodeLost, ApiError> {
         "wait" => Ok(OnNodeLost::Wait),
         "requeue" => Ok(OnNodeLost::Requeue),
         "requeue-unsafe" => Ok(OnNodeLost::RequeueUnsafe),
-        other => {
-            Err(ApiError::invalid("on_node_lost", format!("`{other}` is none of wait, requeue, requeue-unsafe")))
-        }
+        other => Err(ApiError::invalid(
+            "on_node_lost",
+            format!("`{other}` is none of wait, requeue, requeue-unsafe"),
+        )),
     }
 }
 

@@ -7,7 +7,7 @@ use muster_core::facts::command::{Answer, JobChange};
 use muster_core::gpu::device::GpuStatus;
 use muster_core::{Command, JobId, Refusal, Timestamp};
 use muster_protocol::job::{Attempt, AttemptList, Job, JobList, JobSummary};
-use muster_protocol::submit::{self as wire, Cancelled, Acknowledgement, ActionReason};
+use muster_protocol::submit::{self as wire, Acknowledgement, ActionReason, Cancelled};
 use muster_store::Tables;
 use muster_store::queries::{AllocationFilter, JobFilter, PageRequest};
 use muster_store::rows::{JobDetail, JobState, LeaseRow};
@@ -15,15 +15,15 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::cluster::CommandError;
+use crate::conversions::{human_duration, micro_to_money, ms_to_hours, parse_duration_ms, parse_priority};
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::job_lookup::{check_job_visible, filter_by_number, oldest_page, tasks_by_state};
 use crate::http::job_page::{self, JobPageRequest, RawJobPageQuery};
 use crate::http::json::{Json, OptionalJson};
-use crate::http::query::{PathId, Query, parse_label, page_limit};
+use crate::http::query::{PathId, Query, page_limit, parse_label};
 use crate::http::start_range::StartRangeCheck;
-use crate::http::caller::TenantVisibility;
-use crate::http::conversions::{ms_to_hours, human_duration, micro_to_money, parse_priority, parse_duration_ms};
 use crate::http::{gpu_share, render};
 use crate::identity::Caller;
 
@@ -85,7 +85,8 @@ pub async fn list(
     })?;
     let page = app.read_tables(move |tables| rows.read(tables, &filter)).await?;
     let ids: Vec<JobId> = page.rows.iter().map(|row| row.id).collect();
-    let mut jobs: Vec<JobSummary> = page.rows.into_iter().map(|row| render::api_job_summary(row, now_ms)).collect();
+    let mut jobs: Vec<JobSummary> =
+        page.rows.into_iter().map(|row| render::api_job_summary(row, now_ms)).collect();
     for (job, id) in jobs.iter_mut().zip(&ids) {
         if let Some(tasks) = page.arrays.get(&id.number) {
             job_page::set_array_summary(job, id.number, tasks);
@@ -149,7 +150,11 @@ fn parse_job_state(name: &str) -> Result<JobState, ApiError> {
 #[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs",
     params(("id" = String, Path, description = "`job-42`, `42`, or `job-42.3` for one task of an array")),
     responses((status = 200, description = "The job", body = Job)))]
-pub async fn get(State(app): State<AppState>, caller: Caller, PathId(id): PathId<JobId>) -> Result<Json<Job>, ApiError> {
+pub async fn get(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<JobId>,
+) -> Result<Json<Job>, ApiError> {
     let now_ms = app.cluster.now().0;
     let found = app.read_tables(move |tables| find_job_or_array(tables, id)).await?;
     let (detail, leases, array) = found
@@ -193,7 +198,8 @@ fn estimated_wait(
     let forecast = app.cluster.forecast();
     let range = forecast.of(job).or_else(|| forecast.of_position(position));
     let range = StartRangeCheck::new(state, job, None, now).reliable(range).ok()?.range();
-    let (from, to) = (human_duration(range.from.since(now).max(0)), human_duration(range.to.since(now).max(0)));
+    let (from, to) =
+        (human_duration(range.from.since(now).max(0)), human_duration(range.to.since(now).max(0)));
     Some(if from == to { from } else { format!("{from} to {to}") })
 }
 
@@ -213,8 +219,8 @@ fn unhealthy_gpus_message(
     (!unhealthy.is_empty()).then(|| unhealthy.into_iter().collect::<Vec<_>>().join("; "))
 }
 
-/// Add what a running attempt holds and has accrued: an elastic gang may hold more than its minimum, and usage is charged
-/// only when the attempt ends.
+/// Add what a running attempt holds and has accrued: an elastic gang may hold more than its minimum, and usage is
+/// charged only when the attempt ends.
 fn add_live_usage(
     state: &muster_core::State,
     now: Timestamp,
@@ -278,8 +284,10 @@ pub async fn change(
     PathId(job): PathId<JobId>,
     Json(written): Json<wire::JobChange>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    let limit =
-        written.time_limit.as_ref().map(|limit| limit.as_ref().map(|span| parse_duration_ms("time_limit", span)));
+    let limit = written
+        .time_limit
+        .as_ref()
+        .map(|limit| limit.as_ref().map(|span| parse_duration_ms("time_limit", span)));
     let change = JobChange {
         name: written.name,
         priority: written.priority.as_ref().map(parse_priority).transpose()?,
@@ -342,7 +350,11 @@ pub async fn hold(
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/release", tag = "jobs",
     params(("id" = String, Path, description = "The job or array")),
     responses((status = 200, description = "Released", body = Acknowledgement)))]
-pub async fn release(State(app): State<AppState>, caller: Caller, PathId(job): PathId<JobId>) -> Result<Json<Acknowledgement>, ApiError> {
+pub async fn release(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(job): PathId<JobId>,
+) -> Result<Json<Acknowledgement>, ApiError> {
     control_job(&app, caller, job, Command::ReleaseJob { job }, "was released").await
 }
 
@@ -350,7 +362,11 @@ pub async fn release(State(app): State<AppState>, caller: Caller, PathId(job): P
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/requeue", tag = "jobs",
     params(("id" = String, Path, description = "The job or array")),
     responses((status = 200, description = "Stopping; the job queues again", body = Acknowledgement)))]
-pub async fn requeue(State(app): State<AppState>, caller: Caller, PathId(job): PathId<JobId>) -> Result<Json<Acknowledgement>, ApiError> {
+pub async fn requeue(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(job): PathId<JobId>,
+) -> Result<Json<Acknowledgement>, ApiError> {
     control_job(&app, caller, job, Command::RequeueJob { job }, "is requeued").await
 }
 
@@ -396,7 +412,12 @@ pub async fn control_job(
 }
 
 /// Send a command about one job to the engine, if the caller may see the job.
-pub async fn send_job_command(app: &AppState, caller: Caller, job: JobId, command: Command) -> Result<Answer, ApiError> {
+pub async fn send_job_command(
+    app: &AppState,
+    caller: Caller,
+    job: JobId,
+    command: Command,
+) -> Result<Answer, ApiError> {
     check_job_visible(app, &caller, job).await?;
     match app.cluster.execute(caller.actor, command).await {
         Ok(answer) => Ok(answer),

@@ -1,4 +1,4 @@
-//! The output of a job, piece by piece or as it comes.
+//! Logs of a job: a piece at an offset, or followed as server-sent events.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,42 +17,42 @@ use utoipa::IntoParams;
 use crate::http::AppState;
 use crate::http::access::CallerKey;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::json::Json;
 use crate::http::query::{PathId, Query};
 use crate::http::sse::{self, ClientDisconnected, KEEP_ALIVE_INTERVAL, SseWriter};
-use crate::http::caller::TenantVisibility;
 use crate::identity::Caller;
 
-/// Most bytes of one piece.
+/// Largest piece.
 const PIECE_BYTES_MAX: usize = 256 << 10;
-/// Pause between two looks at a log that is followed.
+/// Pause between two reads of a followed log.
 const LOG_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Which output.
+/// Which log, and from where.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct LogQuery {
     /// Of this attempt; the newest when not given.
     attempt: Option<u32>,
-    /// Of this task of the gang; 0 when not given.
+    /// Of the task of this rank; 0 when not given.
     rank: Option<u32>,
     /// `stdout` or `stderr`; `stdout` when not given.
     stream: Option<String>,
-    /// From this byte on; 0 when not given.
+    /// First byte; 0 when not given.
     offset: Option<u64>,
-    /// Go on as the job writes, as server-sent events, until the attempt ends.
+    /// Follow the log as server-sent events until the attempt ends.
     follow: Option<bool>,
 }
 
-/// The output of a job
+/// Read or follow the log of a job
 ///
-/// A piece of up to 256 KiB; `next_offset` is where to go on. With `follow=true` the pieces come as server-sent
-/// events named `piece`, and `end` is the last one. When the caller's token is revoked or expires, the last event is
-/// `problem` with the code `token-ended`.
+/// Returns a piece of up to 256 KiB; `next_offset` is the offset of the next one. With `follow=true` the pieces are
+/// sent as server-sent events `piece`, the last one as `end`. If the caller's token is revoked or expires, the last
+/// event is `problem` with the code `token-ended`.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/logs", tag = "jobs",
     params(("id" = String, Path, description = "The job, or one task of an array"), LogQuery),
-    responses((status = 200, description = "A piece of the output", content(
+    responses((status = 200, description = "A piece of the log", content(
         (LogPiece = "application/json"), (LogData = "text/event-stream")))))]
 pub async fn read(
     State(app): State<AppState>,
@@ -82,10 +82,10 @@ async fn visible_job_row(app: &AppState, caller: &Caller, job: JobId) -> Result<
     row.ok_or_else(|| ApiError::from(Refusal::UnknownJob { job }))
 }
 
-/// The `data` of each event of a log that is followed.
+/// The `data` of each event of a followed log.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
-#[allow(dead_code)] // Only the document speaks of it.
+#[allow(dead_code)] // Only a schema of the OpenAPI document.
 pub(crate) enum LogData {
     /// `event: piece`, and `event: end` for the last one.
     Piece(LogPiece),
@@ -107,9 +107,11 @@ impl LogFile {
         let stream = match query.stream.as_deref().unwrap_or("stdout") {
             "stdout" => Stream::Stdout,
             "stderr" => Stream::Stderr,
-            other => return Err(ApiError::invalid("stream", format!("`{other}` is neither stdout nor stderr"))),
+            other => {
+                return Err(ApiError::invalid("stream", format!("`{other}` is neither stdout nor stderr")));
+            }
         };
-        // A job that has not started yet is followed from its first attempt on.
+        // The log of a job that has not started is that of its first attempt.
         let newest = row.attempt.max(1);
         let attempt = query.attempt.unwrap_or(newest);
         if !(1..=newest).contains(&attempt) {
@@ -121,12 +123,12 @@ impl LogFile {
         Ok(LogFile { job: row.id, attempt, rank, stream, path })
     }
 
-    /// Whether nothing more will be written, by how many attempts were made and whether one is under way.
+    /// Whether the log is complete, from the number of attempts and whether the last of them is live.
     fn has_ended(&self, attempts: u32, active: bool) -> bool {
         self.attempt < attempts || (self.attempt == attempts && !active)
     }
 
-    /// The same, asked of the state. A job that is not there has ended.
+    /// [`LogFile::has_ended`] by the state. A job that is not in the state has ended.
     fn has_ended_now(&self, app: &AppState) -> Result<bool, ApiError> {
         app.read_state(|state| {
             let job = state.jobs.get(&self.job);
@@ -139,8 +141,8 @@ impl LogFile {
         let reading = tokio::task::spawn_blocking(move || logs::read_from(&path, offset, PIECE_BYTES_MAX));
         let (mut bytes, _) = match reading.await {
             Ok(Ok(piece)) => piece,
-            Ok(Err(error)) => return Err(ApiError::internal(format!("the log could not be read: {error}"))),
-            Err(_) => return Err(ApiError::internal("the reading ended early")),
+            Ok(Err(error)) => return Err(ApiError::internal(format!("could not read the log: {error}"))),
+            Err(_) => return Err(ApiError::internal("reading the log was aborted")),
         };
         let complete = ended && bytes.len() < PIECE_BYTES_MAX;
         if !complete {
@@ -162,7 +164,7 @@ impl LogFile {
     }
 }
 
-/// How many bytes to show so that a character that is still being written is not torn.
+/// The length of the bytes without an incomplete UTF-8 character at the end, which the job may still be writing.
 fn complete_utf8_len(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
@@ -170,18 +172,24 @@ fn complete_utf8_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// Send what is written until the attempt has ended or the reader has gone.
-async fn follow_log(app: AppState, caller: Caller, log: LogFile, mut offset: u64, writer: SseWriter) -> Result<(), ClientDisconnected> {
-    let mut spoke = Instant::now();
+/// Send new output until the attempt has ended or the client has disconnected.
+async fn follow_log(
+    app: AppState,
+    caller: Caller,
+    log: LogFile,
+    mut offset: u64,
+    writer: SseWriter,
+) -> Result<(), ClientDisconnected> {
+    let mut last_sent = Instant::now();
     loop {
-        if let Err(fault) = app.check_token(&caller) {
-            return writer.send("problem", None, &fault.problem()).await;
+        if let Err(error) = app.check_token(&caller) {
+            return writer.send("problem", None, &error.problem()).await;
         }
-        // Look at the job before the file: what was written before its end is then surely there.
+        // Read the state before the file, so that the last piece contains all output written before the end.
         let ended = *app.stopping.borrow() || log.has_ended_now(&app).unwrap_or(false);
         let piece = match log.read_piece(offset, ended).await {
             Ok(piece) => piece,
-            Err(fault) => return writer.send("problem", None, &fault.problem()).await,
+            Err(error) => return writer.send("problem", None, &error.problem()).await,
         };
         offset = piece.next_offset;
         if piece.complete {
@@ -189,10 +197,10 @@ async fn follow_log(app: AppState, caller: Caller, log: LogFile, mut offset: u64
         }
         if !piece.text.is_empty() {
             writer.send("piece", Some(offset), &piece).await?;
-            spoke = Instant::now();
-        } else if spoke.elapsed() >= KEEP_ALIVE_INTERVAL {
+            last_sent = Instant::now();
+        } else if last_sent.elapsed() >= KEEP_ALIVE_INTERVAL {
             writer.keep_alive().await?;
-            spoke = Instant::now();
+            last_sent = Instant::now();
         }
         if piece.text.is_empty() {
             tokio::time::sleep(LOG_POLL_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! Nodes: make known, list, look, take out of service and back, forget.
+//! Nodes: declare, list, get, change, drain, hold, fence, remove.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,20 +12,20 @@ use muster_protocol::submit::{Acknowledgement, ActionReason};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::conversions::rfc3339;
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
+use crate::http::gpu_share;
 use crate::http::gpus;
 use crate::http::json::{Json, OptionalJson};
-use crate::http::query::{PathId, Query, parse_label, list_range};
-use crate::http::gpu_share;
-use crate::http::caller::TenantVisibility;
-use crate::http::conversions::rfc3339;
+use crate::http::query::{PathId, Query, list_range, parse_label};
 use crate::identity::Caller;
 
 /// Declare a node before its agent joins
 ///
-/// A declared node can be labelled, drained and described again, and nothing is placed on it. It becomes `Ready` when its
-/// agent joins; labels and taints set here stay. Agents register their nodes by themselves.
+/// A declared node can be labelled, drained and declared again, and nothing is placed on it. It becomes `Ready` when
+/// its agent joins; labels and taints set here stay. Agents register their nodes by themselves.
 #[utoipa::path(post, path = "/api/v1/nodes", tag = "nodes", request_body = NodeSpec,
     responses((status = 201, description = "Declared", body = wire::Node)))]
 pub async fn register(
@@ -51,7 +51,7 @@ pub struct NodeQuery {
     label: Option<String>,
     /// Most rows; all when not given.
     limit: Option<u32>,
-    /// Begin after so many rows.
+    /// Rows to skip.
     offset: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ pub async fn list(
     let label = query.label.as_deref().map(parse_label).transpose()?;
     let (offset, limit) = list_range(query.offset, query.limit)?;
     let wanted = |node: &&Node| {
-        query.state.as_deref().is_none_or(|word| node.status_name().eq_ignore_ascii_case(word))
+        query.state.as_deref().is_none_or(|name| node.status_name().eq_ignore_ascii_case(name))
             && label.as_ref().is_none_or(|(key, value)| node.labels().get(key) == Some(value))
     };
     let list = app.read_state(|state| {
@@ -80,11 +80,15 @@ pub async fn list(
     Ok(Json(list))
 }
 
-/// Look at one node and its GPUs
+/// Get one node with its GPUs
 #[utoipa::path(get, path = "/api/v1/nodes/{id}", tag = "nodes",
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "The node", body = wire::Node)))]
-pub async fn get(State(app): State<AppState>, caller: Caller, PathId(id): PathId<NodeId>) -> Result<Json<wire::Node>, ApiError> {
+pub async fn get(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<NodeId>,
+) -> Result<Json<wire::Node>, ApiError> {
     Ok(Json(read_node(&app, &caller, &id)?))
 }
 
@@ -108,13 +112,13 @@ pub async fn change(
     PathId(id): PathId<NodeId>,
     Json(change): Json<NodeChange>,
 ) -> Result<Json<wire::Node>, ApiError> {
-    let word = change.state.as_deref().map(parse_node_state).transpose()?;
+    let status = change.state.as_deref().map(parse_node_state).transpose()?;
     if change.labels.is_some() || change.taints.is_some() {
         let command = Command::LabelNode { node: id.clone(), labels: change.labels, taints: change.taints };
         app.cluster.execute(caller.actor.clone(), command).await?;
     }
-    if let Some(word) = word {
-        set_node_state(&app, &caller, &id, word, change.why.unwrap_or_default()).await?;
+    if let Some(status) = status {
+        set_node_state(&app, &caller, &id, status, change.why.unwrap_or_default()).await?;
     }
     Ok(Json(read_node(&app, &caller, &id)?))
 }
@@ -128,19 +132,23 @@ fn parse_node_state(text: &str) -> Result<NodeStatus, ApiError> {
     }
 }
 
-/// Forget a node that runs nothing
+/// Remove a node without running jobs
 #[utoipa::path(delete, path = "/api/v1/nodes/{id}", tag = "nodes",
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Forgotten", body = Acknowledgement)))]
-pub async fn remove(State(app): State<AppState>, caller: Caller, PathId(id): PathId<NodeId>) -> Result<Json<Acknowledgement>, ApiError> {
+    responses((status = 200, description = "Removed", body = Acknowledgement)))]
+pub async fn remove(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<NodeId>,
+) -> Result<Json<Acknowledgement>, ApiError> {
     app.cluster.execute(caller.actor, Command::RemoveNode { node: id.clone() }).await?;
-    Ok(Json(Acknowledgement { message: format!("node `{id}` was forgotten") }))
+    Ok(Json(Acknowledgement { message: format!("node `{id}` was removed") }))
 }
 
-/// Let a node finish what it has and take nothing new
+/// Drain a node: running jobs finish, no new ones start
 #[utoipa::path(post, path = "/api/v1/nodes/{id}/drain", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Drains", body = Acknowledgement)))]
+    responses((status = 200, description = "Draining", body = Acknowledgement)))]
 pub async fn drain(
     State(app): State<AppState>,
     caller: Caller,
@@ -150,10 +158,10 @@ pub async fn drain(
     set_node_state(&app, &caller, &id, NodeStatus::Draining, why).await
 }
 
-/// Let a node take work again
+/// Return a node to service
 #[utoipa::path(post, path = "/api/v1/nodes/{id}/undrain", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Takes work", body = Acknowledgement)))]
+    responses((status = 200, description = "In service", body = Acknowledgement)))]
 pub async fn undrain(
     State(app): State<AppState>,
     caller: Caller,
@@ -163,7 +171,7 @@ pub async fn undrain(
     set_node_state(&app, &caller, &id, NodeStatus::Ready, why).await
 }
 
-/// Take a node out of service until a person clears it
+/// Hold a node: out of service until an operator returns it
 #[utoipa::path(post, path = "/api/v1/nodes/{id}/hold", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Out of service", body = Acknowledgement)))]
@@ -176,10 +184,10 @@ pub async fn hold(
     set_node_state(&app, &caller, &id, NodeStatus::Hold, why).await
 }
 
-/// Give the operator's word that a node is dead
+/// Fence a node: declare that nothing runs on it any more
 ///
-/// Its attempts are over, and their jobs may start elsewhere. If the node is alive after all, two copies of a
-/// job may run: switch it off first.
+/// Its attempts end, and their jobs may start elsewhere. If the node still runs, two copies of a job may run: switch it
+/// off first.
 #[utoipa::path(post, path = "/api/v1/nodes/{id}/fence", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Fenced", body = Acknowledgement)))]
@@ -196,26 +204,29 @@ async fn set_node_state(
     app: &AppState,
     caller: &Caller,
     node: &NodeId,
-    word: NodeStatus,
+    status: NodeStatus,
     why: String,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    let command = Command::SetNodeState { node: node.clone(), status: word, why };
+    let command = Command::SetNodeState { node: node.clone(), status, why };
     app.cluster.execute(caller.actor.clone(), command).await?;
-    Ok(Json(Acknowledgement { message: format!("node `{node}` is {}", word.as_str()) }))
+    Ok(Json(Acknowledgement { message: format!("node `{node}` is {}", status.as_str()) }))
 }
 
 fn node_facts(spec: NodeSpec) -> Result<NodeFacts, ApiError> {
     let count: u64 = spec.gpus.iter().map(|gpu| u64::from(gpu.count.unwrap_or(1))).sum();
     if count > GPUS_PER_NODE_MAX as u64 {
-        return Err(ApiError::invalid("gpus", format!("{count} devices, {GPUS_PER_NODE_MAX} are the most")));
+        return Err(ApiError::invalid(
+            "gpus",
+            format!("{count} GPUs; the maximum per node is {GPUS_PER_NODE_MAX}"),
+        ));
     }
     let mut gpus: Vec<GpuFacts> = Vec::new();
     for gpu in &spec.gpus {
         for _ in 0..gpu.count.unwrap_or(1) {
-            let made = format!("GPU-{}-{}", spec.name, gpus.len());
-            let one = gpu.uuid.clone().filter(|_| gpu.count.unwrap_or(1) == 1);
+            let generated = format!("GPU-{}-{}", spec.name, gpus.len());
+            let given = gpu.uuid.clone().filter(|_| gpu.count.unwrap_or(1) == 1);
             gpus.push(GpuFacts {
-                uuid: one.unwrap_or(made),
+                uuid: given.unwrap_or(generated),
                 model: gpu.model.clone(),
                 memory_mib: gpu.memory_mb,
                 numa_node: gpu.numa_node,
@@ -255,7 +266,6 @@ fn api_numa_node(numa: &NumaFacts) -> NumaNode {
 
 fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire::Node {
     let facts = &node.facts;
-    let word = node.state.status;
     let held: u32 = (0..facts.gpus.len()).map(|index| gpu_share::used_milli(state, node, index)).sum();
     let sees = |id: &&muster_core::JobId| {
         state.jobs.get(id).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()))
@@ -272,7 +282,7 @@ fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire:
         state_since_ms: node.state.since.0,
         online: is_online(node),
         schedulable: node.is_schedulable(),
-        draining_mode: word == NodeStatus::Draining,
+        draining_mode: node.state.status == NodeStatus::Draining,
         total_gpus: facts.gpus.len() as u32,
         available_gpus: free_gpus(state, node),
         cpu_cores: facts.cpus,
@@ -299,13 +309,13 @@ fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire:
     }
 }
 
-/// Whether a node is heard from.
+/// Whether the agent of a node reports.
 pub fn is_online(node: &Node) -> bool {
     !node.declared && matches!(node.state.status, NodeStatus::Ready | NodeStatus::Draining | NodeStatus::Hold)
 }
 
-/// GPUs of a node that could be given out now.
+/// GPUs of a node that are free for placement now.
 pub fn free_gpus(state: &Core, node: &Node) -> u32 {
-    let filed = state.resources.entry(&node.id).filter(|filed| filed.open);
-    filed.map_or(0, |filed| filed.free.gpus.count_ones())
+    let entry = state.resources.entry(&node.id).filter(|entry| entry.open);
+    entry.map_or(0, |entry| entry.free.gpus.count_ones())
 }

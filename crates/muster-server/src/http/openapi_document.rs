@@ -1,4 +1,4 @@
-//! The OpenAPI document: what the routes say of themselves, completed from the table of access.
+//! The OpenAPI document: the annotations of the routes, completed with roles, errors and constraints.
 
 mod constraints;
 
@@ -21,20 +21,19 @@ use utoipa::openapi::{
 use crate::http::access::{AccessRule, access_rule};
 use crate::http::api_error::PROBLEM_JSON;
 
-/// The name of the only security scheme.
+/// The only security scheme.
 const SECURITY_SCHEME: &str = "token";
 
 const DESCRIPTION: &str = "\
-Every error is `application/problem+json` with a stable `code`. Sizes named `_mb` are MiB. Moments are RFC 3339 \
-text, and Unix milliseconds where the name ends in `_ms`. Lists answer `total`, and `next_cursor` when there is more; \
+Every error is `application/problem+json` with a stable `code`. Sizes named `_mb` are MiB. Timestamps are RFC 3339 \
+text, and Unix milliseconds if the name ends in `_ms`. Lists return `total`, and `next_cursor` if there are more rows; \
 `offset` works as well. Unknown fields and parameters are refused.";
 
-/// Serve the document.
 pub async fn serve(json: Arc<String>) -> Response {
     ([(CONTENT_TYPE, "application/json")], json.to_string()).into_response()
 }
 
-/// Complete what the routes have said.
+/// Complete the document that utoipa collects from the routes.
 pub fn complete_document(mut document: OpenApi) -> OpenApi {
     let mut info = Info::new("muster", env!("CARGO_PKG_VERSION"));
     info.description = Some(DESCRIPTION.to_string());
@@ -69,16 +68,16 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operati
     all.into_iter().filter_map(|(method, operation)| Some((method, operation?)))
 }
 
-fn complete_operation(operation: &mut Operation, need: Option<AccessRule>) {
-    // Handlers are named inside their module; programs need a name that is unique in the document.
+fn complete_operation(operation: &mut Operation, rule: Option<AccessRule>) {
+    // Names of handlers are unique only in their module; an operation id must be unique in the document.
     let tag = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
     let name = operation.operation_id.take().unwrap_or_default();
     operation.operation_id = Some(format!("{tag}_{name}"));
-    if let Some(AccessRule::NeedsRoleFor(verb)) = access_rule {
+    if let Some(AccessRule::NeedsRoleFor(permission)) = rule {
         operation.security = Some(vec![SecurityRequirement::new(SECURITY_SCHEME, Vec::<String>::new())]);
-        let needs = format!("Needs role `{}`.", verb.minimum_role().as_str());
+        let needs = format!("Needs role `{}`.", permission.minimum_role().as_str());
         operation.description = Some(match operation.description.take() {
-            Some(said) if !said.is_empty() => format!("{said}\n\n{needs}"),
+            Some(text) if !text.is_empty() => format!("{text}\n\n{needs}"),
             _ => needs,
         });
     }
@@ -88,12 +87,14 @@ fn complete_operation(operation: &mut Operation, need: Option<AccessRule>) {
         body.required = Some(Required::False);
     }
     let problem = Content::new(Some(Ref::from_schema_name(Problem::name())));
-    let refused =
-        ResponseBuilder::new().description("Why it was not done").content(PROBLEM_JSON, problem).build();
-    operation.responses.responses.insert("default".to_string(), RefOr::T(refused));
+    let error = ResponseBuilder::new()
+        .description("The problem document of a refused or failed request")
+        .content(PROBLEM_JSON, problem)
+        .build();
+    operation.responses.responses.insert("default".to_string(), RefOr::T(error));
 }
 
-/// Whether a request may come without its body: one that only says why.
+/// Whether the body of a request is optional: a body with only a reason is.
 fn is_optional_body(content: &RefOr<Content>) -> bool {
     let optional = Ref::from_schema_name(ActionReason::name()).ref_location;
     let RefOr::T(content) = content else { return false };
@@ -132,7 +133,7 @@ mod tests {
         for item in document.paths.paths.values_mut() {
             for (_, operation) in operations(item) {
                 let name = operation.operation_id.clone().unwrap_or_default();
-                assert!(seen.insert(name.clone()), "{name} is there twice");
+                assert!(seen.insert(name.clone()), "duplicate operation id {name}");
             }
         }
     }

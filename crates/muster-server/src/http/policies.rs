@@ -1,4 +1,4 @@
-//! Policies: put into force, go back, look.
+//! Policies: apply, roll back, list, get.
 
 use std::collections::BTreeMap;
 
@@ -15,43 +15,44 @@ use muster_protocol::policy::{
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::conversions::rfc3339;
 use crate::http::AppState;
 use crate::http::access::record_denial;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::json::Json;
 use crate::http::query::{PathId, PathParam, Query};
-use crate::http::caller::TenantVisibility;
-use crate::http::conversions::rfc3339;
-use crate::identity::{Permission, Caller};
+use crate::identity::{Caller, Permission};
 use crate::policies::Interpreter;
 
-/// Put policies into force
+/// Apply a policy bundle
 ///
-/// All files of a bundle at once, or none: they are compiled first, and an error names file, line and column; then the
-/// tests among them must pass, unless `force` says otherwise. From the
-/// next round on they count. What was in force before is kept to go back to. Administrators do this for everyone, and a
-/// tenant's own administrators for its jobs. As a `shadow` they run beside those in force and decide nothing; the server
-/// keeps what they would decide otherwise until it stops.
+/// All files of a bundle become active together, or none: they are compiled first, and an error names file, line and
+/// column; then the tests of the bundle must pass, unless `force` is set. The bundle takes effect with the next round.
+/// The version before is kept for a rollback. Admins apply bundles for the whole cluster, tenant-admins for the jobs of
+/// their tenant. With `shadow` the bundle runs beside the active policies and decides nothing; the server keeps the
+/// differences until it stops.
 #[utoipa::path(post, path = "/api/v1/policies", tag = "policies", request_body = PolicyApply,
-    responses((status = 200, description = "In force, or what would be", body = PolicyVersion)))]
+    responses((status = 200, description = "The active version, or that of a dry run", body = PolicyVersion)))]
 pub async fn apply(
     State(app): State<AppState>,
     caller: Caller,
-    Json(ask): Json<PolicyApply>,
+    Json(request): Json<PolicyApply>,
 ) -> Result<Json<PolicyVersion>, ApiError> {
     let Some(interpreter) = app.interpreter.clone() else { return Err(no_interpreter()) };
-    let scope = policy_scope(&app, &caller, ask.tenant_id.as_deref(), "/api/v1/policies")?;
-    let (speaks_for, force) = (scope.clone(), ask.force);
-    let compiling =
-        tokio::task::spawn_blocking(move || compile_and_test(&*interpreter, &speaks_for, ask.files, force));
-    let bundle = compiling.await.map_err(|_| ApiError::internal("compiling the policies ended early"))??;
+    let scope = policy_scope(&app, &caller, request.tenant_id.as_deref(), "/api/v1/policies")?;
+    let (bundle_scope, force) = (scope.clone(), request.force);
+    let compiling = tokio::task::spawn_blocking(move || {
+        compile_and_test(&*interpreter, &bundle_scope, request.files, force)
+    });
+    let bundle = compiling.await.map_err(|_| ApiError::internal("compiling the policies was aborted"))??;
     let bundle = std::sync::Arc::new(bundle);
-    let (why, now) = (ask.why.clone(), app.cluster.now());
+    let (why, now) = (request.why.clone(), app.cluster.now());
     let command = Command::ApplyPolicy { scope: scope.clone(), bundle: bundle.clone(), why };
-    if ask.shadow && scope != PolicyScope::Cluster {
-        return Err(ApiError::invalid("shadow", "only policies of the whole cluster run as a shadow"));
+    if request.shadow && scope != PolicyScope::Cluster {
+        return Err(ApiError::invalid("shadow", "only policies of the whole cluster can run as a shadow"));
     }
-    if ask.dry_run || ask.shadow {
+    if request.dry_run || request.shadow {
         app.read_state(|state| state.decide(&caller.actor, &command, now).map(drop))??;
         return app.read_state(|state| {
             let version = BundleVersion {
@@ -59,47 +60,52 @@ pub async fn apply(
                 scope,
                 bundle,
                 by: caller.actor.name,
-                why: ask.why,
+                why: request.why,
                 at: now,
             };
-            let answer = Json(api_policy_version(state, &version, false));
-            if !ask.dry_run {
+            let response = Json(api_policy_version(state, &version, false));
+            if !request.dry_run {
                 app.shadow.start(version);
             }
-            answer
+            response
         });
     }
     app.cluster.execute(caller.actor, command).await?;
     newest_version(&app, &scope)
 }
 
-/// Compile files, and unless forced refuse those whose tests fail.
+/// Compile the files, and unless forced refuse a bundle whose tests fail.
 fn compile_and_test(
     interpreter: &dyn Interpreter,
     scope: &PolicyScope,
     files: BTreeMap<String, String>,
     force: bool,
 ) -> Result<PolicyBundle, ApiError> {
-    let wrong = |code, what: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, what);
+    let refused = |code, detail: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail);
     let bundle = interpreter.compile(scope, files).map_err(|errors| {
-        wrong("bad-policy", errors.join("\n")).hint("`muster policy check` says the same without a server")
+        refused("bad-policy", errors.join("\n"))
+            .hint("`muster policy check` reports the same errors without a server")
     })?;
     let failing = if force { Ok(Vec::new()) } else { interpreter.failing_tests(scope, &bundle.files) };
     let failing = failing.unwrap_or_else(|error| vec![error]);
     match failing.is_empty() {
         true => Ok(bundle),
-        false => Err(wrong(
-            "policy-tests-fail",
-            format!("tests of the policies fail:\n{}", failing.join("\n")),
-        )
-        .hint(
-            "`muster policy test` runs them without a server; `--force` applies the policies all the same",
-        )),
+        false => {
+            Err(refused("policy-tests-fail", format!("tests of the policies fail:\n{}", failing.join("\n")))
+                .hint(
+                    "`muster policy test` runs them without a server; `--force` applies the policies anyway",
+                ))
+        }
     }
 }
 
-/// For whom a caller speaks. Only administrators speak for everyone; others' tenants do not exist for them.
-fn policy_scope(app: &AppState, caller: &Caller, tenant: Option<&str>, path: &str) -> Result<PolicyScope, ApiError> {
+/// The scope of a bundle: a tenant that the caller may see, or the whole cluster, which needs role admin.
+fn policy_scope(
+    app: &AppState,
+    caller: &Caller,
+    tenant: Option<&str>,
+    path: &str,
+) -> Result<PolicyScope, ApiError> {
     if tenant.is_some() {
         return caller.target_tenant(tenant).map(PolicyScope::Tenant);
     }
@@ -107,28 +113,28 @@ fn policy_scope(app: &AppState, caller: &Caller, tenant: Option<&str>, path: &st
         return Ok(PolicyScope::Cluster);
     }
     record_denial(app, caller, format!("POST {path}"), path);
-    let (name, role, least) = (&caller.actor.name, caller.role.as_str(), Permission::Administer.minimum_role().as_str());
-    let detail = format!("policies for the whole cluster need role {least}, `{name}` has {role}");
-    Err(ApiError::forbidden(detail)
-        .hint("name the tenant whose jobs they are for, by `tenant_id` or `--tenant`"))
+    let (name, role) = (&caller.actor.name, caller.role.as_str());
+    let needed = Permission::Administer.minimum_role().as_str();
+    let detail = format!("policies for the whole cluster need role {needed}; `{name}` has role {role}");
+    Err(ApiError::forbidden(detail).hint("name the tenant of the policies, with `tenant_id` or `--tenant`"))
 }
 
-/// Go back to earlier policies
+/// Roll back to an earlier policy version
 ///
-/// Of the tenant that is named; else a tenant-admin goes back to those of its tenant, and an admin to those of the
-/// cluster.
+/// Rolls back the policies of the named tenant; without `tenant_id`, those of the caller's tenant for a tenant-admin
+/// and those of the cluster for an admin.
 #[utoipa::path(post, path = "/api/v1/policies/rollback", tag = "policies", request_body = PolicyRollback,
-    responses((status = 200, description = "In force", body = PolicyVersion)))]
+    responses((status = 200, description = "The active version", body = PolicyVersion)))]
 pub async fn roll_back(
     State(app): State<AppState>,
     caller: Caller,
-    Json(ask): Json<PolicyRollback>,
+    Json(request): Json<PolicyRollback>,
 ) -> Result<Json<PolicyVersion>, ApiError> {
-    // A role of one tenant has only its own policies to go back to.
+    // A role of one tenant can roll back only the policies of its tenant.
     let own = caller.tenant_scope().map(ToString::to_string);
-    let tenant = ask.tenant_id.or(own);
+    let tenant = request.tenant_id.or(own);
     let scope = policy_scope(&app, &caller, tenant.as_deref(), "/api/v1/policies/rollback")?;
-    let (number, why) = (ask.version, ask.why);
+    let (number, why) = (request.version, request.why);
     let command = Command::RollBackPolicy { scope: scope.clone(), number, why };
     app.cluster.execute(caller.actor, command).await?;
     newest_version(&app, &scope)
@@ -139,15 +145,15 @@ pub async fn roll_back(
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct PolicyQuery {
-    /// Only those for the jobs of this tenant.
+    /// Only versions of this tenant.
     tenant_id: Option<String>,
 }
 
-/// List the policies that were put into force
+/// List applied policy versions
 ///
-/// Operators see all of them; others those of their tenant.
+/// Operators see all versions; other callers those of their tenant.
 #[utoipa::path(get, path = "/api/v1/policies", tag = "policies", params(PolicyQuery),
-    responses((status = 200, description = "The newest first", body = PolicyList)))]
+    responses((status = 200, description = "Newest first", body = PolicyList)))]
 pub async fn list(
     State(app): State<AppState>,
     caller: Caller,
@@ -162,19 +168,20 @@ pub async fn list(
     };
     app.read_state(|state| {
         let versions = state.policies.versions().into_iter().rev().filter(|version| wanted(version));
-        let policies: Vec<PolicyVersion> = versions.map(|one| api_policy_version_with_suspension(&app, state, one, false)).collect();
+        let policies: Vec<PolicyVersion> =
+            versions.map(|one| api_policy_version_with_suspension(&app, state, one, false)).collect();
         let failures = policy_failures(state, sees_jobs);
         Json(PolicyList { total: policies.len() as u64, policies, failures })
     })
 }
 
-/// What went wrong with policies in force, of the jobs that a caller sees.
+/// Failed calls of the active policies, for the jobs that the caller sees.
 fn policy_failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool) -> Vec<PolicyCallFailure> {
     let mut jobs: BTreeMap<&str, u64> = BTreeMap::new();
     let waiting = state.queue.buckets().filter(|_| !state.policies.is_empty());
-    for (bucket, places) in waiting.filter(|(bucket, _)| sees(&bucket.tenant)) {
+    for (bucket, queued) in waiting.filter(|(bucket, _)| sees(&bucket.tenant)) {
         if let Some(error) = bucket_policy_failure(state, bucket) {
-            *jobs.entry(error).or_default() += places.len() as u64;
+            *jobs.entry(error).or_default() += queued.len() as u64;
         }
     }
     for (job, failure) in &state.policies.failures {
@@ -184,11 +191,12 @@ fn policy_failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool)
         }
     }
     let blocks = state.settings.policy_failure == PolicyFailure::Closed;
-    let failing = |(error, jobs): (&str, u64)| PolicyCallFailure { error: error.to_string(), jobs, blocks };
-    jobs.into_iter().map(failing).collect()
+    let api_failure =
+        |(error, jobs): (&str, u64)| PolicyCallFailure { error: error.to_string(), jobs, blocks };
+    jobs.into_iter().map(api_failure).collect()
 }
 
-/// What went wrong when policies were asked about the jobs of a bucket, or about how much their tenants may hold.
+/// The error of a hook call about the jobs of a bucket, or about the limits of its tenant and the tenants above.
 fn bucket_policy_failure<'a>(state: &'a muster_core::State, bucket: &Bucket) -> Option<&'a str> {
     let of_jobs = state.policies.answers.of(bucket).and_then(|answer| answer.failed.as_deref());
     let limits = &state.policies.limits;
@@ -197,7 +205,7 @@ fn bucket_policy_failure<'a>(state: &'a muster_core::State, bucket: &Bucket) -> 
     of_jobs.or_else(of_tenants)
 }
 
-/// A version as [`shown`], with what became of it when it was asked.
+/// A version as in [`api_policy_version`], with its suspension if its worker was killed too often.
 fn api_policy_version_with_suspension(
     app: &AppState,
     state: &muster_core::State,
@@ -205,14 +213,14 @@ fn api_policy_version_with_suspension(
     with_sources: bool,
 ) -> PolicyVersion {
     let shown = api_policy_version(state, version, with_sources);
-    let interpreter = app.interpreter.as_ref().filter(|_| api_policy_version.active);
-    PolicyVersion { suspended: interpreter.and_then(|one| one.suspension_reason(version)), ..api_policy_version }
+    let interpreter = app.interpreter.as_ref().filter(|_| shown.active);
+    PolicyVersion { suspended: interpreter.and_then(|one| one.suspension_reason(version)), ..shown }
 }
 
-/// Look at one version, with its files
+/// Get one version with its files
 #[utoipa::path(get, path = "/api/v1/policies/{version}", tag = "policies",
-    params(("version" = u64, Path, description = "Its number")),
-    responses((status = 200, description = "All of it", body = PolicyVersion)))]
+    params(("version" = u64, Path, description = "The number of the version")),
+    responses((status = 200, description = "The version", body = PolicyVersion)))]
 pub async fn get(
     State(app): State<AppState>,
     caller: Caller,
@@ -227,7 +235,7 @@ pub async fn get(
     Ok(Json(found.ok_or_else(unknown)?))
 }
 
-/// Whether versions of a scope exist for a caller.
+/// Whether the caller sees versions of a scope.
 fn sees_scope(caller: &Caller, scope: &PolicyScope) -> bool {
     match scope {
         PolicyScope::Cluster => caller.role.is_cluster_wide(),
@@ -239,7 +247,6 @@ fn is_scope_of(scope: &PolicyScope, tenant: &str) -> bool {
     matches!(scope, PolicyScope::Tenant(own) if own.as_str() == tenant)
 }
 
-/// The number of a version.
 pub struct PolicyVersionNumber(u64);
 
 impl std::str::FromStr for PolicyVersionNumber {
@@ -255,17 +262,25 @@ impl PathParam for PolicyVersionNumber {
 }
 
 fn no_interpreter() -> ApiError {
-    ApiError::new(StatusCode::NOT_IMPLEMENTED, "no-interpreter", "this server runs no policies")
+    ApiError::new(StatusCode::NOT_IMPLEMENTED, "no-interpreter", "this server has no policy interpreter")
 }
 
 fn newest_version(app: &AppState, scope: &PolicyScope) -> Result<Json<PolicyVersion>, ApiError> {
     app.read_state(|state| {
         let newest = state.policies.versions().into_iter().rfind(|version| version.scope == *scope);
-        Json(newest.map(|version| api_policy_version_with_suspension(app, state, version, false)).unwrap_or_default())
+        Json(
+            newest
+                .map(|version| api_policy_version_with_suspension(app, state, version, false))
+                .unwrap_or_default(),
+        )
     })
 }
 
-pub fn api_policy_version(state: &muster_core::State, version: &BundleVersion, with_sources: bool) -> PolicyVersion {
+pub fn api_policy_version(
+    state: &muster_core::State,
+    version: &BundleVersion,
+    with_sources: bool,
+) -> PolicyVersion {
     let bundle = &version.bundle;
     let active = state.policies.active(&version.scope).is_some_and(|active| active.number == version.number);
     let counts = state.policies.ruleset(&state.settings).filter(|_| active).map(|ruleset| &ruleset.name);

@@ -9,7 +9,7 @@ use muster_core::{JobId, NodeId, TenantId};
 use serde::de::DeserializeOwned;
 
 use crate::http::api_error::ApiError;
-use crate::http::json::unknown_field_error;
+use crate::request_json::unknown_field_error;
 
 /// Rows of a page without `limit`.
 const PAGE_ROWS_DEFAULT: u32 = 50;
@@ -28,7 +28,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
             Err(rejection) => {
                 let message = rejection.body_text();
                 let sentence = message.trim_start_matches("Failed to deserialize query string: ");
-                Err(unknown_field_error(sentence).unwrap_or_else(|| ApiError::malformed(format!("query: {sentence}"))))
+                Err(unknown_field_error(sentence)
+                    .map_or_else(|| ApiError::malformed(format!("query: {sentence}")), ApiError::from))
             }
         }
     }

@@ -6,13 +6,13 @@ use muster_protocol::receipt::{Receipt, ReceiptList};
 use muster_store::Tables;
 use muster_store::rows::EventRow;
 
+use crate::conversions::{ms_to_hours, rfc3339};
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::job_lookup::{job_event_rows, job_tenant, parse_event};
 use crate::http::json::Json;
 use crate::http::query::PathId;
-use crate::http::caller::TenantVisibility;
-use crate::http::conversions::{ms_to_hours, rfc3339};
 use crate::identity::Caller;
 
 /// Preemption receipts of a job: as victim (`lost`) and as preemptor (`caused`)

@@ -2,15 +2,14 @@
 
 use muster_core::JobSpec;
 use muster_core::facts::verdict;
-use muster_core::facts::verdict::FairShare;
 use muster_core::objects::job::{OnNodeLost, Phase, TaskGroup};
 use muster_core::objects::score;
 use muster_protocol::job::{Attempt, Job, JobState, JobSummary, Reason, Task};
 use muster_protocol::score::{Score, ScoreTerm};
 use muster_store::rows::{self, AttemptRow, JobDetail, JobRow};
 
+use crate::conversions::{dependency_text, human_duration, micro_to_money, ms_to_hours, rfc3339};
 use crate::http::gpu_share;
-use crate::http::conversions::{dependency_text, ms_to_hours, human_duration, micro_to_money, rfc3339};
 
 /// Replaces a value that the caller may not see.
 pub const HIDDEN_VALUE: &str = "***";
@@ -89,8 +88,8 @@ pub fn api_job_summary(row: JobRow, now_ms: i64) -> JobSummary {
     }
 }
 
-/// A requeued job has no nodes, no start and no exit: the row has those of the former attempt, which the list of attempts
-/// shows.
+/// A requeued job has no nodes, no start and no exit: the row has those of the former attempt, which the list of
+/// attempts shows.
 fn without_former_attempt(row: JobRow) -> JobRow {
     if !matches!(row.phase.as_str(), "Queued" | "Held") {
         return row;
@@ -186,11 +185,6 @@ fn on_node_lost_str(rule: OnNodeLost) -> &'static str {
         OnNodeLost::Requeue => "requeue",
         OnNodeLost::RequeueUnsafe => "requeue-unsafe",
     }
-}
-
-/// A fair-share factor as a fraction.
-pub fn fair_share_factor(share: FairShare) -> f64 {
-    f64::from(share.factor_milli) / 1_000.0
 }
 
 /// The reasons of a verdict: code and sentence.

@@ -1,16 +1,17 @@
-//! When a job starts, as it is told: within what is certain, and only while such ranges are mostly right.
+//! Start ranges for the API: clipped to the earliest possible start and the reservation, and withheld while recent
+//! forecasts were mostly wrong.
 
 use muster_core::objects::start_range::StartRange;
 use muster_core::planner::EarliestStarts;
 use muster_core::{JobId, Timestamp};
 use muster_protocol::explain::ExpectedStart;
 
-use crate::http::conversions::rfc3339;
+use crate::conversions::rfc3339;
 
-/// What a start range of a job must agree with.
+/// What a start range must agree with, and whether start ranges are reliable at present.
 pub struct StartRangeCheck {
     now: Timestamp,
-    /// The begin time of the job, or the end of the windows it cannot start in.
+    /// The `start_after` of the job, or the end of the windows in which it cannot start.
     earliest_start: Timestamp,
     reserved: Option<Timestamp>,
     all_hits: (u32, u32),
@@ -20,14 +21,14 @@ pub struct StartRangeCheck {
     rests_on_default_runtime: bool,
 }
 
-/// A range that is worth telling, and how often such ranges were right.
+/// A start range to show, with how often earlier ranges were right.
 pub struct ReliableStartRange {
     range: StartRange,
     hits: (u32, u32),
 }
 
 impl StartRangeCheck {
-    /// Of a waiting job, with its reservation if it has one.
+    /// For a waiting job, with the start of its reservation if it has one.
     pub fn new(
         state: &muster_core::State,
         job: JobId,
@@ -45,15 +46,17 @@ impl StartRangeCheck {
         }
     }
 
-    /// The range as it is told, or why none is.
+    /// The start range to show, or the reason why there is none.
     pub fn reliable(&self, range: Option<StartRange>) -> Result<ReliableStartRange, String> {
         if self.rests_on_default_runtime {
             return Err(
-                "no job has ended here, so runtimes are unknown; time limits (`--time`) help".to_string()
+                "no runtime history yet: no job has ended on this cluster; give time limits (`--time`) to \
+                        get a forecast"
+                    .to_string(),
             );
         }
         let Some(range) = range else {
-            return Err("it does not start within the time that is forecast".to_string());
+            return Err("no start within the forecast horizon".to_string());
         };
         if !self.is_reliable {
             let (right, of) = self.recent_hits;
@@ -65,20 +68,25 @@ impl StartRangeCheck {
 }
 
 impl ReliableStartRange {
-    /// From when to when.
     pub fn range(&self) -> StartRange {
         self.range
     }
 
-    /// The moment of a reservation as it is told beside the range.
+    /// The start of a reservation, made consistent with the range.
     pub fn reservation_within(&self, reserved: Timestamp) -> Timestamp {
         self.range.reservation(reserved)
     }
 
-    /// For people.
     pub fn to_api(&self) -> ExpectedStart {
         let (from_ms, to_ms) = (self.range.from.0, self.range.to.0);
         let (ranges_right, ranges_told) = self.hits;
-        ExpectedStart { from: rfc3339(from_ms), from_ms, to: rfc3339(to_ms), to_ms, ranges_right, ranges_told }
+        ExpectedStart {
+            from: rfc3339(from_ms),
+            from_ms,
+            to: rfc3339(to_ms),
+            to_ms,
+            ranges_right,
+            ranges_told,
+        }
     }
 }

@@ -18,16 +18,17 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tracing::warn;
 
+use crate::conversions::parse_priority;
 use crate::http::AppState;
-use crate::http::array_indexes;
 use crate::http::api_error::ApiError;
-use crate::http::job_lookup::job_tenant;
-use crate::http::json::{Json, parse, read_bytes};
-use crate::http::job_spec::job_spec;
+use crate::http::array_indexes;
 use crate::http::caller::TenantVisibility;
-use crate::http::conversions::parse_priority;
-use crate::identity::{Permission, Caller};
+use crate::http::job_lookup::job_tenant;
+use crate::http::job_spec::job_spec;
+use crate::http::json::{Json, read_bytes};
+use crate::identity::{Caller, Permission};
 use crate::policies::AdmissionCheck;
+use crate::request_json::parse;
 
 /// Largest body of a submission.
 pub const SUBMISSION_BYTES_MAX: usize = 256 << 10;
@@ -41,7 +42,8 @@ const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// The job is durable when the response arrives. A request with an `Idempotency-Key` header can be repeated: the same
 /// key with the same body returns the first job; with another body it is refused.
 #[utoipa::path(post, path = "/api/v1/jobs", tag = "jobs", request_body = wire::SubmitJob,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Idempotency key chosen by the client, kept for a day")),
+    params(("Idempotency-Key" = Option<String>, Header,
+        description = "Idempotency key chosen by the client, kept for a day")),
     responses((status = 201, description = "Accepted", body = Submitted)))]
 pub async fn submit(
     State(app): State<AppState>,
@@ -70,8 +72,8 @@ pub fn admission_slots() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(ADMISSION_CHECKS_MAX))
 }
 
-/// Call the policy hook `admit`, which may refuse a job before the planner sees it. A policy that fails or is slow refuses
-/// no submission: the planner calls `admit` again before the start, and a failure then counts as configured.
+/// Call the policy hook `admit`, which may refuse a job before the planner sees it. A policy that fails or is slow
+/// refuses no submission: the planner calls `admit` again before the start, and a failure then counts as configured.
 async fn check_admission(app: &AppState, submit: &SubmitJob) -> Result<(), ApiError> {
     let Some(interpreter) = app.interpreter.clone() else { return Ok(()) };
     let now = app.cluster.now();
@@ -80,7 +82,8 @@ async fn check_admission(app: &AppState, submit: &SubmitJob) -> Result<(), ApiEr
     let (wait, slots) = (interpreter.admission_timeout(), app.admission_slots.clone());
     let calling = async move {
         let slot = slots.acquire_owned().await;
-        // A policy may be slow, so it must not block a thread that serves requests. The slot is released with its thread.
+        // A policy may be slow, so it must not block a thread that serves requests. The slot is released with its
+        // thread.
         let refusal = tokio::task::spawn_blocking(move || (check.refusal(&*interpreter), slot).0);
         refusal.await.map_err(|_| ApiError::internal("the call of the policies was aborted"))
     };
@@ -161,7 +164,11 @@ fn idempotency_key(headers: &HeaderMap, body: &[u8]) -> Result<Option<Idempotenc
 }
 
 /// The outcomes of dependencies that have left the state. Jobs of other tenants are unknown.
-async fn dependency_outcomes(app: &AppState, caller: &Caller, spec: &JobSpec) -> Result<BTreeMap<JobId, Outcome>, ApiError> {
+async fn dependency_outcomes(
+    app: &AppState,
+    caller: &Caller,
+    spec: &JobSpec,
+) -> Result<BTreeMap<JobId, Outcome>, ApiError> {
     let jobs: BTreeSet<JobId> = spec.after.iter().map(|dependency| dependency.job).collect();
     if jobs.is_empty() {
         return Ok(BTreeMap::new());

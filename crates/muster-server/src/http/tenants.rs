@@ -1,4 +1,4 @@
-//! Tenants: make, list, look, change, remove.
+//! Tenants: create, list, get, replace, change, delete.
 
 use std::collections::BTreeMap;
 
@@ -9,37 +9,26 @@ use axum::response::{IntoResponse, Response};
 use muster_core::accounting::tenant::Tenant;
 use muster_core::facts::verdict::FairShare;
 use muster_core::gpu::model;
-use muster_core::objects::budget::{Budget, Spent};
-use muster_core::objects::tenant::{Quota, TenantConfig};
+use muster_core::objects::budget::Spent;
+use muster_core::objects::tenant::TenantConfig;
 use muster_core::planner::fair_shares;
 use muster_core::{Command, Refusal, State as Core, TenantId, Timestamp};
 use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::submit::Acknowledgement;
 use muster_protocol::tenant::{self as wire, TenantChange, TenantList, TenantSpec};
 
+use crate::conversions::{fair_share_factor, micro_to_money, mj_to_kwh, ms_to_hours};
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::json::Json;
 use crate::http::query::PathId;
-use crate::http::render::fair_share_factor;
-use crate::http::caller::TenantVisibility;
-use crate::http::conversions::{ms_to_hours, mj_to_kwh, money_to_micro, micro_to_money, parse_tier};
 use crate::identity::Caller;
+use crate::tenant_config::{WEIGHT_OF_SHARE_ONE, apply_change, tenant_config};
 
-/// The fields that are given in GPU-hours.
-const BUDGET_FIELD: &str = "budget_gpu_hours";
-const PREEMPTION_LOSS_LIMIT_FIELD: &str = "damage_gpu_hours_per_day";
-/// The fields that are given by model.
-const MAX_BY_MODEL_FIELD: &str = "max_gpus_by_model";
-const GUARANTEED_BY_MODEL_FIELD: &str = "guaranteed_gpus_by_model";
-/// The share that counts as 1.
-const WEIGHT_OF_SHARE_ONE: f64 = 100.0;
-/// The notices a tenant may want, in the order of the fields.
-const NOTICE_NAMES: [&str; 4] = ["start", "completion", "failure", "quota"];
-
-/// Make a tenant
+/// Create a tenant
 #[utoipa::path(post, path = "/api/v1/tenants", tag = "tenants", request_body = TenantSpec,
-    responses((status = 201, description = "Made", body = wire::Tenant)))]
+    responses((status = 201, description = "Created", body = wire::Tenant)))]
 pub async fn create(
     State(app): State<AppState>,
     caller: Caller,
@@ -61,7 +50,7 @@ pub async fn create(
 
 /// List the tenants
 #[utoipa::path(get, path = "/api/v1/tenants", tag = "tenants",
-    responses((status = 200, description = "Those the caller may see", body = TenantList)))]
+    responses((status = 200, description = "The tenants that the caller may see", body = TenantList)))]
 pub async fn list(State(app): State<AppState>, caller: Caller) -> Result<Json<TenantList>, ApiError> {
     let tenants: Vec<wire::Tenant> = app.read_state(|state| {
         let now = app.cluster.now().max(state.clock);
@@ -72,7 +61,7 @@ pub async fn list(State(app): State<AppState>, caller: Caller) -> Result<Json<Te
     Ok(Json(TenantList { total: tenants.len() as u64, tenants }))
 }
 
-/// Look at one tenant
+/// Get one tenant
 #[utoipa::path(get, path = "/api/v1/tenants/{id}", tag = "tenants",
     params(("id" = String, Path, description = "The tenant")),
     responses((status = 200, description = "The tenant", body = wire::Tenant)))]
@@ -87,9 +76,9 @@ pub async fn get(
     Ok(Json(read_tenant(&app, &id)?))
 }
 
-/// Replace all of what may change of a tenant
+/// Replace the configuration of a tenant
 ///
-/// What is not sent gets its usual value: a quota that is not given is unlimited.
+/// Fields that are not sent get their defaults: a quota that is not given is unlimited.
 #[utoipa::path(put, path = "/api/v1/tenants/{id}", tag = "tenants", request_body = TenantSpec,
     params(("id" = String, Path, description = "The tenant")),
     responses((status = 200, description = "Replaced", body = wire::Tenant)))]
@@ -100,13 +89,13 @@ pub async fn replace(
     Json(spec): Json<TenantSpec>,
 ) -> Result<Json<wire::Tenant>, ApiError> {
     if spec.id.as_deref().is_some_and(|other| other != id.as_str()) {
-        return Err(ApiError::invalid("id", "a tenant keeps its id for ever"));
+        return Err(ApiError::invalid("id", "the id of a tenant cannot be changed"));
     }
     let config = tenant_config(&spec, id.as_str())?;
     change_tenant(&app, caller, id, config).await
 }
 
-/// Change some of what may change of a tenant
+/// Change some fields of a tenant
 #[utoipa::path(patch, path = "/api/v1/tenants/{id}", tag = "tenants", request_body = TenantChange,
     params(("id" = String, Path, description = "The tenant")),
     responses((status = 200, description = "Changed", body = wire::Tenant)))]
@@ -121,7 +110,12 @@ pub async fn change(
     change_tenant(&app, caller, id, config).await
 }
 
-async fn change_tenant(app: &AppState, caller: Caller, id: TenantId, config: TenantConfig) -> Result<Json<wire::Tenant>, ApiError> {
+async fn change_tenant(
+    app: &AppState,
+    caller: Caller,
+    id: TenantId,
+    config: TenantConfig,
+) -> Result<Json<wire::Tenant>, ApiError> {
     let config = Box::new(config);
     app.cluster.execute(caller.actor, Command::ChangeTenant { id: id.clone(), config }).await?;
     Ok(Json(read_tenant(app, &id)?))
@@ -131,7 +125,11 @@ async fn change_tenant(app: &AppState, caller: Caller, id: TenantId, config: Ten
 #[utoipa::path(delete, path = "/api/v1/tenants/{id}", tag = "tenants",
     params(("id" = String, Path, description = "The tenant")),
     responses((status = 200, description = "Removed", body = Acknowledgement)))]
-pub async fn delete(State(app): State<AppState>, caller: Caller, PathId(id): PathId<TenantId>) -> Result<Json<Acknowledgement>, ApiError> {
+pub async fn delete(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<TenantId>,
+) -> Result<Json<Acknowledgement>, ApiError> {
     app.cluster.execute(caller.actor, Command::DeleteTenant { id: id.clone() }).await?;
     Ok(Json(Acknowledgement { message: format!("tenant `{id}` was removed") }))
 }
@@ -145,202 +143,22 @@ fn read_tenant(app: &AppState, id: &TenantId) -> Result<wire::Tenant, ApiError> 
     Ok(found?)
 }
 
-/// A name that people wrote, as an id: `ML Team` becomes `ml-team`.
+/// An id made from a name: `ML Team` becomes `ml-team`.
 fn slug(name: &str) -> String {
     let kept = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_');
     let words = name.split(|letter: char| !kept(letter)).filter(|word| !word.is_empty());
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }
 
-fn tenant_config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, ApiError> {
-    let usual = TenantConfig::unlimited(spec.name.as_deref().unwrap_or(id));
-    let notices =
-        [spec.notify_on_start, spec.notify_on_completion, spec.notify_on_failure, spec.notify_on_quota];
-    Ok(TenantConfig {
-        email: spec.email.clone().unwrap_or_default(),
-        organization: spec.organization.clone().unwrap_or_default(),
-        parent: spec.parent.as_deref().map(parse_parent).transpose()?,
-        maximum: Quota {
-            gpus: spec.max_gpus,
-            gpu_memory_mib: spec.max_gpu_memory_mb,
-            cpus: spec.max_cpu_cores,
-            memory_mib: spec.max_memory_mb,
-            jobs: spec.max_concurrent_jobs,
-        },
-        maximum_per_user: Quota {
-            gpus: spec.max_gpus_per_user,
-            gpu_memory_mib: spec.max_gpu_memory_mb_per_user,
-            cpus: spec.max_cpu_cores_per_user,
-            memory_mib: spec.max_memory_mb_per_user,
-            jobs: spec.max_concurrent_jobs_per_user,
-        },
-        guaranteed: Quota {
-            gpus: spec.guaranteed_gpus,
-            gpu_memory_mib: spec.guaranteed_gpu_memory_mb,
-            cpus: spec.guaranteed_cpu_cores,
-            memory_mib: spec.guaranteed_memory_mb,
-            jobs: spec.guaranteed_concurrent_jobs,
-        },
-        maximum_by_model: by_canonical_model(MAX_BY_MODEL_FIELD, &spec.max_gpus_by_model)?,
-        guaranteed_by_model: by_canonical_model(GUARANTEED_BY_MODEL_FIELD, &spec.guaranteed_gpus_by_model)?,
-        budget: Budget {
-            gpu_ms: spec.budget_gpu_hours.map(|hours| hours_to_gpu_ms(BUDGET_FIELD, ms_to_hours)).transpose()?,
-            cost_micro: spec.budget_cost.map(|cost| money_to_micro("budget_cost", cost)).transpose()?,
-            energy_mj: spec.budget_kwh.map(|kwh| kwh_to_mj("budget_kwh", mj_to_kwh)).transpose()?,
-        },
-        tier: spec
-            .priority_tier
-            .as_deref()
-            .map(|name| parse_tier("priority_tier", name))
-            .transpose()?
-            .unwrap_or_default(),
-        weight: spec.fair_share_weight.map(parse_weight).transpose()?.unwrap_or(usual.weight),
-        decay_milli_per_day: spec.priority_decay.map(parse_decay_milli).transpose()?.unwrap_or(0),
-        may_be_preempted: spec.allow_preemption.unwrap_or(true),
-        may_preempt: spec.can_preempt_others.unwrap_or(true),
-        priority_max: spec.max_priority,
-        preemptions_per_job_max: spec.max_preemptions,
-        preemption_loss_gpu_ms_per_day: spec
-            .damage_gpu_hours_per_day
-            .map(|hours| hours_to_gpu_ms(PREEMPTION_LOSS_LIMIT_FIELD, ms_to_hours))
-            .transpose()?,
-        billed: spec.billing_enabled.unwrap_or(false),
-        price_gpu_hour_micro: spec
-            .cost_per_gpu_hour
-            .map(|price| money_to_micro("cost_per_gpu_hour", price))
-            .transpose()?
-            .unwrap_or(0),
-        active: spec.active.unwrap_or(true),
-        notify: notice_settings(notices).collect(),
-        labels: spec.labels.clone(),
-        ..usual
-    })
-}
-
-/// Take over what was sent.
-pub fn apply_change(config: &mut TenantConfig, change: TenantChange) -> Result<(), ApiError> {
-    fn put<T>(place: &mut T, sent: Option<T>) {
-        if let Some(value) = sent {
-            *place = value;
-        }
-    }
-    put(&mut config.name, change.name);
-    put(&mut config.email, change.email);
-    put(&mut config.organization, change.organization);
-    put(&mut config.parent, change.parent.map(|id| id.as_deref().map(parse_parent).transpose()).transpose()?);
-    put(&mut config.maximum.gpus, change.max_gpus);
-    put(&mut config.maximum.gpu_memory_mib, change.max_gpu_memory_mb);
-    put(&mut config.maximum.cpus, change.max_cpu_cores);
-    put(&mut config.maximum.memory_mib, change.max_memory_mb);
-    put(&mut config.maximum.jobs, change.max_concurrent_jobs);
-    put(&mut config.maximum_per_user.gpus, change.max_gpus_per_user);
-    put(&mut config.maximum_per_user.gpu_memory_mib, change.max_gpu_memory_mb_per_user);
-    put(&mut config.maximum_per_user.cpus, change.max_cpu_cores_per_user);
-    put(&mut config.maximum_per_user.memory_mib, change.max_memory_mb_per_user);
-    put(&mut config.maximum_per_user.jobs, change.max_concurrent_jobs_per_user);
-    let models = |field, sent: Option<BTreeMap<_, _>>| sent.map(|sent| by_canonical_model(field, &sent)).transpose();
-    put(&mut config.maximum_by_model, models(MAX_BY_MODEL_FIELD, change.max_gpus_by_model)?);
-    put(&mut config.guaranteed.gpus, change.guaranteed_gpus);
-    put(&mut config.guaranteed.gpu_memory_mib, change.guaranteed_gpu_memory_mb);
-    put(&mut config.guaranteed.cpus, change.guaranteed_cpu_cores);
-    put(&mut config.guaranteed.memory_mib, change.guaranteed_memory_mb);
-    put(&mut config.guaranteed.jobs, change.guaranteed_concurrent_jobs);
-    put(&mut config.guaranteed_by_model, models(GUARANTEED_BY_MODEL_FIELD, change.guaranteed_gpus_by_model)?);
-    let all_ms = |field, hours: Option<f64>| ms_to_hours.map(|hours| hours_to_gpu_ms(field, ms_to_hours)).transpose();
-    let hours = change.budget_gpu_hours.map(|hours| all_ms(BUDGET_FIELD, ms_to_hours)).transpose()?;
-    put(&mut config.budget.gpu_ms, ms_to_hours);
-    let cost = change.budget_cost.map(|cost| cost.map(|cost| money_to_micro("budget_cost", cost)).transpose());
-    put(&mut config.budget.cost_micro, cost.transpose()?);
-    let energy = change.budget_kwh.map(|kwh| mj_to_kwh.map(|kwh| kwh_to_mj("budget_kwh", mj_to_kwh)).transpose());
-    put(&mut config.budget.energy_mj, energy.transpose()?);
-    put(
-        &mut config.tier,
-        change.priority_tier.as_deref().map(|name| parse_tier("priority_tier", name)).transpose()?,
-    );
-    put(&mut config.weight, change.fair_share_weight.map(parse_weight).transpose()?);
-    put(&mut config.decay_milli_per_day, change.priority_decay.map(parse_decay_milli).transpose()?);
-    put(&mut config.may_be_preempted, change.allow_preemption);
-    put(&mut config.may_preempt, change.can_preempt_others);
-    put(&mut config.priority_max, change.max_priority);
-    put(&mut config.preemptions_per_job_max, change.max_preemptions);
-    let damage = change.damage_gpu_hours_per_day.map(|hours| all_ms(PREEMPTION_LOSS_LIMIT_FIELD, ms_to_hours)).transpose()?;
-    put(&mut config.preemption_loss_gpu_ms_per_day, damage);
-    put(&mut config.billed, change.billing_enabled);
-    let price = change.cost_per_gpu_hour.map(|price| money_to_micro("cost_per_gpu_hour", price)).transpose()?;
-    put(&mut config.price_gpu_hour_micro, price);
-    put(&mut config.active, change.active);
-    let notices = [
-        change.notify_on_start,
-        change.notify_on_completion,
-        change.notify_on_failure,
-        change.notify_on_quota,
-    ];
-    config.notify.extend(notice_settings(notices));
-    put(&mut config.labels, change.labels);
-    Ok(())
-}
-
-/// The notices that were sent, in the order of [`NOTICES`].
-fn notice_settings(sent: [Option<bool>; 4]) -> impl Iterator<Item = (String, bool)> {
-    NOTICE_NAMES.iter().zip(sent).filter_map(|(word, wanted)| Some((word.to_string(), wanted?)))
-}
-
-fn parse_parent(id: &str) -> Result<TenantId, ApiError> {
-    id.parse().map_err(|error| ApiError::invalid("parent", format!("{error}")))
-}
-
-/// GPUs by model, with the models as the core calls them: one that is said in two spellings would count twice.
-fn by_canonical_model(field: &'static str, sent: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>, ApiError> {
-    let mut models = BTreeMap::new();
-    for (name, count) in sent {
-        let model = model::canonical(name);
-        if model.is_empty() {
-            return Err(ApiError::invalid(field, format!("`{name}` names no model")));
-        }
-        if models.insert(model, *count).is_some() {
-            return Err(ApiError::invalid(field, format!("`{name}` is there in two spellings")));
-        }
-    }
-    Ok(models)
-}
-
-fn hours_to_gpu_ms(field: &'static str, hours: f64) -> Result<u64, ApiError> {
-    match ms_to_hours.is_finite() && (0.0..=1e12).contains(&ms_to_hours) {
-        true => Ok((ms_to_hours * 3_600_000.0).round() as u64),
-        false => Err(ApiError::invalid(field, "must be from 0 to 1,000,000,000,000")),
-    }
-}
-
-/// Thousandths of GPUs that a tenant holds with all below it.
+/// Thousandths of GPUs held by a tenant and all tenants below it.
 fn subtree_gpu_milli(state: &muster_core::State, top: &TenantId) -> u64 {
-    let below = |id: &TenantId| state.lineage(id).any(|above| above.id == *top);
-    state.tenants.values().filter(|one| below(&one.id)).map(|one| one.held.gpu_milli).sum()
+    let is_below = |id: &TenantId| state.lineage(id).any(|above| above.id == *top);
+    state.tenants.values().filter(|tenant| is_below(&tenant.id)).map(|tenant| tenant.held.gpu_milli).sum()
 }
 
-/// What it holds with all below it beyond what it can count on.
+/// GPUs that a tenant and all tenants below it hold beyond the guarantee.
 fn borrowed_gpus(state: &muster_core::State, tenant: &TenantId, guaranteed: u64) -> GpuAmount {
     GpuAmount::from_milli(subtree_gpu_milli(state, tenant).saturating_sub(guaranteed.saturating_mul(1_000)))
-}
-
-fn kwh_to_mj(field: &'static str, kwh: f64) -> Result<u64, ApiError> {
-    match mj_to_kwh.is_finite() && (0.0..=1e9).contains(&mj_to_kwh) {
-        true => Ok((mj_to_kwh * 3.6e9).round() as u64),
-        false => Err(ApiError::invalid(field, "must be from 0 to 1,000,000,000")),
-    }
-}
-
-fn parse_weight(share: f64) -> Result<u32, ApiError> {
-    match (0.01..=1e6).contains(&share) {
-        true => Ok((share * WEIGHT_OF_SHARE_ONE).round() as u32),
-        false => Err(ApiError::invalid("fair_share_weight", "must be from 0.01 to 1,000,000")),
-    }
-}
-
-fn parse_decay_milli(part: f64) -> Result<u32, ApiError> {
-    match (0.0..=1.0).contains(&part) {
-        true => Ok((part * 1_000.0).round() as u32),
-        false => Err(ApiError::invalid("priority_decay", "must be from 0 to 1")),
-    }
 }
 
 fn api_tenant(
@@ -351,14 +169,14 @@ fn api_tenant(
 ) -> wire::Tenant {
     let TenantConfig { maximum, maximum_per_user, guaranteed, .. } = &tenant.config;
     let share = shares.get(&tenant.id).copied();
-    let part = |milli: fn(FairShare) -> u32| share.map_or(0.0, |share| f64::from(milli(share)) / 1_000.0);
+    let fraction = |milli: fn(FairShare) -> u32| share.map_or(0.0, |share| f64::from(milli(share)) / 1_000.0);
     let spent = spent.get(&tenant.id).copied().unwrap_or_default();
     let half_life_ms = tenant.half_life_ms(state.settings.usage_half_life_ms);
     let recent = tenant.decayed_usage.micro_gpus(tenant.held.gpu_milli, now, half_life_ms);
     let config = &tenant.config;
     let account = state.ledger.account(&tenant.id);
     let own = state.spent(tenant, now);
-    let wants = |notices: &BTreeMap<String, bool>, word: &str| notices.get(word).copied().unwrap_or(false);
+    let wants = |notices: &BTreeMap<String, bool>, name: &str| notices.get(name).copied().unwrap_or(false);
     wire::Tenant {
         id: tenant.id.to_string(),
         tenant_id: tenant.id.to_string(),
@@ -406,8 +224,8 @@ fn api_tenant(
         priority_tier: config.tier.as_str().to_string(),
         fair_share_weight: f64::from(config.weight) / WEIGHT_OF_SHARE_ONE,
         fair_share_factor: share.map_or(1.0, fair_share_factor),
-        fair_share: part(|share| share.share_milli),
-        fair_share_used: part(|share| share.used_milli),
+        fair_share: fraction(|share| share.share_milli),
+        fair_share_used: fraction(|share| share.used_milli),
         recent_gpus: (recent / 1_000) as f64 / 1_000.0,
         usage_half_life_ms: half_life_ms,
         priority_decay: f64::from(config.decay_milli_per_day) / 1_000.0,
@@ -431,26 +249,27 @@ fn api_tenant(
     }
 }
 
-/// Guarantees that all nodes together could not keep. Without any node nothing is known yet.
+/// Warnings about guarantees above the capacity of all nodes together. Without any node there are none: the capacity is
+/// not known yet.
 fn unsatisfiable_guarantee_warnings(state: &Core, config: &TenantConfig) -> Vec<String> {
     if state.nodes.is_empty() {
         return Vec::new();
     }
     let gpus = || state.nodes.values().flat_map(|node| &node.facts.gpus);
-    let of_model = |wish: &str| gpus().filter(|gpu| model::matches(wish, &gpu.model)).count() as u64;
+    let of_model = |wanted: &str| gpus().filter(|gpu| model::matches(wanted, &gpu.model)).count() as u64;
     let cpus: u64 = state.nodes.values().map(|node| u64::from(node.facts.cpus)).sum();
     let memory_mib: u64 = state.nodes.values().map(|node| node.facts.memory_mib).sum();
-    let sure = &config.guaranteed;
+    let guaranteed = &config.guaranteed;
     let amounts = [
-        ("GPUs".to_string(), sure.gpus, gpus().count() as u64),
-        ("CPU cores".to_string(), sure.cpus, cpus),
-        ("MiB of memory".to_string(), sure.memory_mib, memory_mib),
+        ("GPUs".to_string(), guaranteed.gpus, gpus().count() as u64),
+        ("CPU cores".to_string(), guaranteed.cpus, cpus),
+        ("MiB of memory".to_string(), guaranteed.memory_mib, memory_mib),
     ];
     let models = config.guaranteed_by_model.iter();
     let models = models.map(|(name, count)| (format!("GPUs of model {name}"), Some(*count), of_model(name)));
-    let beyond = |(what, sure, there): (String, Option<u64>, u64)| {
-        let sure = sure.filter(|sure| *sure > there)?;
-        Some(format!("{what}: {sure} guaranteed, the cluster has {there}"))
+    let warning = |(resource, guaranteed, capacity): (String, Option<u64>, u64)| {
+        let guaranteed = guaranteed.filter(|guaranteed| *guaranteed > capacity)?;
+        Some(format!("{resource}: {guaranteed} guaranteed, the cluster has {capacity}"))
     };
-    amounts.into_iter().chain(models).filter_map(beyond).collect()
+    amounts.into_iter().chain(models).filter_map(warning).collect()
 }

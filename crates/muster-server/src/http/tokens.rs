@@ -1,4 +1,4 @@
-//! Tokens: make, list, revoke. Nobody makes a token that can do more than they can.
+//! Tokens: create, list, revoke. No caller can create a token with a higher role than its own.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -8,20 +8,20 @@ use muster_core::{Command, Refusal};
 use muster_protocol::submit::Acknowledgement;
 use muster_protocol::token::{self as wire, TokenList, TokenMade, TokenSpec};
 
+use crate::conversions::{parse_duration_ms, parse_priority, rfc3339};
 use crate::http::AppState;
 use crate::http::access::record_denial;
 use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::json::Json;
 use crate::http::query::{PathId, PathParam};
-use crate::http::caller::TenantVisibility;
-use crate::http::conversions::{parse_priority, parse_duration_ms, rfc3339};
 use crate::identity::{Caller, NewToken, mint};
 
-/// Make a token
+/// Create a token
 ///
-/// Its secret is in the answer, this once.
+/// The response contains the secret; it cannot be read again.
 #[utoipa::path(post, path = "/api/v1/tokens", tag = "tokens", request_body = TokenSpec,
-    responses((status = 201, description = "Made", body = TokenMade)))]
+    responses((status = 201, description = "Created", body = TokenMade)))]
 pub async fn create(
     State(app): State<AppState>,
     caller: Caller,
@@ -34,18 +34,19 @@ pub async fn create(
     };
     if role > caller.role {
         record_denial(&app, &caller, "POST /api/v1/tokens".to_string(), "/api/v1/tokens");
-        let detail = format!("role {} cannot make a token of role {}", caller.role.as_str(), role.as_str());
+        let detail = format!("role {} cannot create a token of role {}", caller.role.as_str(), role.as_str());
         return Err(ApiError::forbidden(detail));
     }
     if spec.name.is_empty() || spec.name.chars().count() > 255 || spec.name.chars().any(char::is_control) {
         return Err(ApiError::invalid("name", "must be 1 to 255 printable characters"));
     }
     let now = app.cluster.now();
-    let expires_ms = spec.expires_in.as_ref().map(|span| parse_duration_ms("expires_in", span)).transpose()?;
+    let expires_ms =
+        spec.expires_in.as_ref().map(|span| parse_duration_ms("expires_in", span)).transpose()?;
     let priority_max = spec.max_priority.as_ref().map(parse_priority).transpose()?;
     let expires_at = expires_ms.map(|ms| now.plus(ms));
-    let wish = NewToken { name: spec.name, role, tenant, expires_at, priority_max };
-    let (token, secret) = mint(wish, now).map_err(|error| ApiError::internal(error.to_string()))?;
+    let new_token = NewToken { name: spec.name, role, tenant, expires_at, priority_max };
+    let (token, secret) = mint(new_token, now).map_err(|error| ApiError::internal(error.to_string()))?;
     app.cluster.execute(caller.actor, Command::AddToken { token: token.clone() }).await?;
     let made = TokenMade { token: api_token(&token), secret: secret.reveal().to_string() };
     Ok((StatusCode::CREATED, Json(made)).into_response())
@@ -54,16 +55,20 @@ pub async fn create(
 fn parse_role(text: &str) -> Result<Role, ApiError> {
     let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
     roles.into_iter().find(|role| role.as_str() == text).ok_or_else(|| {
-        ApiError::invalid("role", format!("`{text}` is none of viewer, member, tenant-admin, operator, admin"))
+        ApiError::invalid(
+            "role",
+            format!("`{text}` is none of viewer, member, tenant-admin, operator, admin"),
+        )
     })
 }
 
 /// List the tokens
 #[utoipa::path(get, path = "/api/v1/tokens", tag = "tokens",
-    responses((status = 200, description = "Those the caller may see", body = TokenList)))]
+    responses((status = 200, description = "The tokens that the caller may see", body = TokenList)))]
 pub async fn list(State(app): State<AppState>, caller: Caller) -> Result<Json<TokenList>, ApiError> {
-    let tokens: Vec<wire::Token> =
-        app.read_state(|state| state.tokens.values().filter(|token| sees_token(&caller, token)).map(api_token).collect())?;
+    let tokens: Vec<wire::Token> = app.read_state(|state| {
+        state.tokens.values().filter(|token| sees_token(&caller, token)).map(api_token).collect()
+    })?;
     Ok(Json(TokenList { total: tokens.len() as u64, tokens }))
 }
 
@@ -71,7 +76,7 @@ fn sees_token(caller: &Caller, token: &Token) -> bool {
     caller.tenant_scope().is_none_or(|own| token.tenant.as_ref() == Some(own))
 }
 
-/// The short public name of a token.
+/// The public id of a token, not its secret.
 pub struct TokenId(String);
 
 impl std::str::FromStr for TokenId {
@@ -88,15 +93,16 @@ impl PathParam for TokenId {
 
 /// Revoke a token
 #[utoipa::path(delete, path = "/api/v1/tokens/{id}", tag = "tokens",
-    params(("id" = String, Path, description = "The token's id, not its secret")),
+    params(("id" = String, Path, description = "The id of the token, not its secret")),
     responses((status = 200, description = "Revoked", body = Acknowledgement)))]
 pub async fn revoke(
     State(app): State<AppState>,
     caller: Caller,
     PathId(TokenId(id)): PathId<TokenId>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    let known =
-        app.read_state(|state| state.tokens.get(&id).filter(|token| sees_token(&caller, token)).map(|token| token.role))?;
+    let known = app.read_state(|state| {
+        state.tokens.get(&id).filter(|token| sees_token(&caller, token)).map(|token| token.role)
+    })?;
     let role = known.ok_or_else(|| ApiError::from(Refusal::UnknownToken { id: id.clone() }))?;
     if role > caller.role {
         let path = format!("/api/v1/tokens/{id}");

@@ -1,4 +1,4 @@
-//! Windows: nodes that are booked for a time.
+//! Windows: nodes booked for a period, for maintenance or for one tenant.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use muster_core::{Command, NodeId, Refusal, TenantId, Timestamp};
 use muster_protocol::submit::Acknowledgement;
 use muster_protocol::window::{Window, WindowList, WindowSpec};
 
+use crate::conversions::{parse_duration_ms, parse_timestamp, rfc3339};
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
-use crate::http::json::Json;
 use crate::http::caller::TenantVisibility;
-use crate::http::conversions::{parse_timestamp, parse_duration_ms, rfc3339};
+use crate::http::json::Json;
 use crate::identity::Caller;
 
-/// Book nodes for a time
+/// Create a window (book nodes for a period)
 ///
-/// Before it begins, only jobs with a time limit that are sure to be over by then start on its nodes; while it lasts,
-/// nobody but its tenant. Jobs that run already are left alone.
+/// Before the window, only jobs whose time limit ends before its start are placed on its nodes; during it, only jobs of
+/// its tenant. Running jobs are not stopped.
 #[utoipa::path(post, path = "/api/v1/windows", tag = "windows", request_body = WindowSpec,
-    responses((status = 201, description = "Booked", body = Window)))]
+    responses((status = 201, description = "Created", body = Window)))]
 pub async fn open(
     State(app): State<AppState>,
     caller: Caller,
@@ -31,19 +31,20 @@ pub async fn open(
     let now = app.cluster.now();
     let window = Box::new(parse_window(&spec, now)?);
     app.cluster.execute(caller.actor, Command::OpenWindow { window }).await?;
-    let shown = app.read_state(|state| state.windows.get(&spec.name).map(|window| api_window(state, window, now)))?;
+    let shown =
+        app.read_state(|state| state.windows.get(&spec.name).map(|window| api_window(state, window, now)))?;
     let shown = shown.ok_or(Refusal::UnknownWindow { name: spec.name })?;
     Ok((StatusCode::CREATED, Json(shown)).into_response())
 }
 
 /// List the windows
 #[utoipa::path(get, path = "/api/v1/windows", tag = "windows",
-    responses((status = 200, description = "All of them", body = WindowList)))]
+    responses((status = 200, description = "All windows", body = WindowList)))]
 pub async fn list(State(app): State<AppState>, caller: Caller) -> Result<Json<WindowList>, ApiError> {
     let now = app.cluster.now();
     let windows = app.read_state(|state| {
         let seen = |mut window: Window| {
-            // Other tenants' names and jobs only where the caller may see them.
+            // Names and jobs of other tenants only if the caller may see them.
             window.tenant = window.tenant.filter(|tenant| caller.sees_tenant(tenant));
             window.jobs.retain(|_| caller.tenant_scope().is_none());
             window
@@ -53,7 +54,7 @@ pub async fn list(State(app): State<AppState>, caller: Caller) -> Result<Json<Wi
     Ok(Json(WindowList { windows }))
 }
 
-/// Give booked nodes back
+/// Close a window
 #[utoipa::path(delete, path = "/api/v1/windows/{name}", tag = "windows",
     params(("name" = String, Path, description = "The window")),
     responses((status = 200, description = "Closed", body = Acknowledgement)))]

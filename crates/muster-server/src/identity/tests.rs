@@ -1,4 +1,4 @@
-//! Tokens from their making to their end, and the matrix of who may do what.
+//! Tokens from creation to expiry, and the permissions of each role.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -37,15 +37,15 @@ fn folder(name: &str) -> PathBuf {
 fn a_minted_token_authenticates_its_owner() {
     let (token, secret) = mint(new_token(Role::Member), NOW).unwrap();
     let state = state_with(&[&token]);
-    let who = Authenticator::Tokens.authenticate(Some(secret.reveal()), &state, NOW).unwrap();
+    let caller = Authenticator::Tokens.authenticate(Some(secret.reveal()), &state, NOW).unwrap();
     let expected = Caller {
         actor: Actor::bearer(&token),
         role: Role::Member,
         tenant: Some(tenant("red")),
         token: Some(token.id.clone()),
     };
-    assert_eq!(who, expected);
-    assert!(!muster_json::to_string(&token).contains(secret.reveal()), "the secret is not kept");
+    assert_eq!(caller, expected);
+    assert!(!muster_json::to_string(&token).contains(secret.reveal()), "the secret is not stored");
     assert_eq!(format!("{secret:?}"), format!("mst_{}_***", token.id));
 }
 
@@ -55,14 +55,14 @@ fn two_minted_tokens_differ_in_id_and_secret() {
     let (second, second_secret) = mint(new_token(Role::Viewer), NOW).unwrap();
     assert_ne!(first.id, second.id);
     assert_ne!(first_secret, second_secret);
-    // The id of one with the secret of the other is nobody's token, whatever its checksum says.
+    // The id of one token with the secret of the other is no valid token, even with a correct checksum.
     assert!(!secret::matches_hash(first_secret.reveal(), &second.hash));
 }
 
 #[test]
 fn local_mode_needs_no_token() {
-    let who = Authenticator::Local.authenticate(None, &State::default(), NOW).unwrap();
-    assert_eq!((who.actor.name.as_str(), who.role, who.tenant), ("local", Role::Admin, None));
+    let caller = Authenticator::Local.authenticate(None, &State::default(), NOW).unwrap();
+    assert_eq!((caller.actor.name.as_str(), caller.role, caller.tenant), ("local", Role::Admin, None));
 }
 
 #[test]
@@ -105,19 +105,19 @@ fn all_rejected_tokens_get_one_message_and_distinct_log_reasons() {
 fn the_checksum_rejects_every_single_character_error() {
     let (_, secret) = mint(new_token(Role::Member), NOW).unwrap();
     let text = secret.reveal();
-    for place in 0..text.len() {
+    for index in 0..text.len() {
         let mut bytes = text.as_bytes().to_vec();
-        bytes[place] = if bytes[place] == b'0' { b'1' } else { b'0' };
-        let slipped = String::from_utf8(bytes).unwrap();
-        assert_eq!(secret::token_id(&slipped), None, "{slipped}");
+        bytes[index] = if bytes[index] == b'0' { b'1' } else { b'0' };
+        let damaged = String::from_utf8(bytes).unwrap();
+        assert_eq!(secret::token_id(&damaged), None, "{damaged}");
     }
 }
 
 #[test]
 fn each_role_has_its_permissions_in_its_tenant_in_others_and_on_the_cluster() {
     use Permission::*;
-    let verbs = [Read, ManageJobs, ManageTenant, Operate, Administer];
-    // For each role what it may do in its own tenant, in another, and to the cluster.
+    let permissions = [Read, ManageJobs, ManageTenant, Operate, Administer];
+    // For each role its permissions in its own tenant, in another tenant, and on the cluster.
     let matrix = [
         (Role::Viewer, "l....", ".....", "l...."),
         (Role::Member, "lw...", ".....", "l...."),
@@ -127,16 +127,16 @@ fn each_role_has_its_permissions_in_its_tenant_in_others_and_on_the_cluster() {
     ];
     for (role, own, foreign, cluster) in matrix {
         let (token, _) = mint(new_token(role), NOW).unwrap();
-        let who = Caller::from_token(&token);
-        for (place, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
-            let place = place.map(tenant);
-            let may = |verb: &Permission| who.may(*verb, place.as_ref());
-            let found: String = verbs
+        let caller = Caller::from_token(&token);
+        for (scope, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
+            let scope = scope.map(tenant);
+            let may = |permission: &Permission| caller.may(*permission, scope.as_ref());
+            let found: String = permissions
                 .iter()
                 .zip("lwmoa".chars())
-                .map(|(verb, sign)| if may(verb) { sign } else { '.' })
+                .map(|(permission, letter)| if may(permission) { letter } else { '.' })
                 .collect();
-            assert_eq!(found, allowed, "{} at {place:?}", role.as_str());
+            assert_eq!(found, allowed, "{} at {scope:?}", role.as_str());
         }
     }
 }
@@ -144,7 +144,7 @@ fn each_role_has_its_permissions_in_its_tenant_in_others_and_on_the_cluster() {
 #[test]
 fn nobody_grants_a_role_above_their_own() {
     let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
-    // Which roles each role may hand out in its own tenant, in another, and for the cluster.
+    // For each role the roles that it may grant in its own tenant, in another tenant, and on the cluster.
     let matrix = [
         (Role::Viewer, ".....", ".....", "....."),
         (Role::Member, ".....", ".....", "....."),
@@ -153,16 +153,16 @@ fn nobody_grants_a_role_above_their_own() {
         (Role::Admin, "vmt..", "vmt..", "...oa"),
     ];
     for (role, own, foreign, cluster) in matrix {
-        let who = Caller::from_token(&mint(new_token(role), NOW).unwrap().0);
-        for (place, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
-            let place = place.map(tenant);
-            let may = |wanted: &Role| who.may_grant(*wanted, place.as_ref());
+        let caller = Caller::from_token(&mint(new_token(role), NOW).unwrap().0);
+        for (scope, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
+            let scope = scope.map(tenant);
+            let may = |granted: &Role| caller.may_grant(*granted, scope.as_ref());
             let found: String = roles
                 .iter()
                 .zip("vmtoa".chars())
-                .map(|(role, sign)| if may(role) { sign } else { '.' })
+                .map(|(role, letter)| if may(role) { letter } else { '.' })
                 .collect();
-            assert_eq!(found, allowed, "{} at {place:?}", role.as_str());
+            assert_eq!(found, allowed, "{} at {scope:?}", role.as_str());
         }
     }
 }
@@ -179,7 +179,7 @@ fn the_first_start_creates_one_administrator_token() {
     let state = state_with(&[&token]);
     assert!(bootstrap(&folder, &state, NOW).unwrap().is_none(), "the second start finds it");
     assert!(Authenticator::Tokens.authenticate(Some(secret.reveal()), &state, NOW).is_ok());
-    // We died before the token was durable, or the last administrator was revoked.
+    // The server died before the token was durable, or the last administrator token was revoked.
     let (_, again) = bootstrap(&folder, &State::default(), NOW).unwrap().unwrap();
     assert_eq!(read_token_file(&path).unwrap(), again);
     fs::remove_dir_all(folder).unwrap();

@@ -1,4 +1,4 @@
-//! What happened since the start, counted from the events.
+//! Counters of events since the start.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -9,7 +9,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::cluster::{Batch, Cluster};
 
-/// Upper bounds of the waits that are told apart, in seconds: from an instant to a day.
+/// Upper bounds of the buckets of the histogram of waits, in seconds: up to a day.
 pub const WAIT_BOUNDS_S: [u64; 10] = [1, 5, 15, 60, 300, 900, 3_600, 14_400, 43_200, 86_400];
 
 /// Counts events as they become durable.
@@ -19,49 +19,48 @@ pub struct EventCounters {
     subscribed: OnceLock<()>,
 }
 
-/// The counts so far.
 #[derive(Debug, Clone, Default)]
 pub struct EventCounts {
-    /// Jobs accepted; tasks of arrays count each.
+    /// Accepted jobs; every job of an array counts.
     pub submitted: u64,
-    /// Gangs that got their slots.
+    /// Placements of gangs.
     pub placed: u64,
-    /// Attempts told to make room.
+    /// Preempted attempts.
     pub preempted: u64,
-    /// Jobs that ended well, failed, and were cancelled.
+    /// Jobs that completed, failed, and were cancelled.
     pub ended: [u64; 3],
-    /// Health of GPUs that changed.
+    /// Changes of GPU health.
     pub health_changes: u64,
-    /// First placements with a wait within each bound; longer ones only count in `waits`.
+    /// First placements per bucket of their wait; longer waits count in `waits` only.
     pub waits_within: [u64; WAIT_BOUNDS_S.len()],
     /// First placements.
     pub waits: u64,
-    /// Their waits together.
+    /// Sum of the waits until the first placement.
     pub waited_ms: u64,
-    /// Batches that went by unseen.
+    /// Batches that were not counted, because this subscriber lagged.
     pub missed_batches: u64,
 }
 
 impl EventCounters {
-    /// Follow the cluster from now on. The first call does; must be called inside the async runtime.
+    /// Count the events of the cluster from now on. Only the first call has an effect. Must be called inside the async
+    /// runtime.
     pub fn subscribe_once(self: &std::sync::Arc<EventCounters>, cluster: &Cluster) {
         if self.subscribed.set(()).is_err() {
             return;
         }
-        let (seen, cluster) = (self.clone(), cluster.clone());
+        let (counters, cluster) = (self.clone(), cluster.clone());
         let mut batches = cluster.subscribe();
         tokio::spawn(async move {
             loop {
                 match batches.recv().await {
-                    Ok(batch) => seen.count_batch(&cluster, &batch),
-                    Err(RecvError::Lagged(missed)) => seen.lock().missed_batches += missed,
+                    Ok(batch) => counters.count_batch(&cluster, &batch),
+                    Err(RecvError::Lagged(missed)) => counters.lock().missed_batches += missed,
                     Err(RecvError::Closed) => return,
                 }
             }
         });
     }
 
-    /// The counts so far.
     pub fn counts(&self) -> EventCounts {
         self.lock().clone()
     }
@@ -82,7 +81,7 @@ impl EventCounters {
     }
 }
 
-/// How long a job waited, if this is its first placement and it still lives.
+/// The wait of a job, if the event is its first placement and the job is still in the state.
 fn first_wait_ms(cluster: &Cluster, event: &Event) -> Option<u64> {
     let Event::JobPlaced { job, attempt: 1, at, .. } = event else { return None };
     cluster.read(|state| state.jobs.get(job).map(|job| at.since(job.submitted_at) as u64))
@@ -97,26 +96,28 @@ impl EventCounts {
             Event::JobPlaced { .. } => self.placed += 1,
             Event::AttemptStopping { cause: StopCause::Preempted { .. }, .. } => self.preempted += 1,
             Event::JobEnded { outcome, .. }
-            | Event::AttemptEnded { next: NextPhase::Ended { outcome, .. }, .. } => self.count_outcome(*outcome),
+            | Event::AttemptEnded { next: NextPhase::Ended { outcome, .. }, .. } => {
+                self.count_outcome(*outcome)
+            }
             Event::GpuHealthChanged { .. } => self.health_changes += 1,
             _ => {}
         }
     }
 
     fn count_outcome(&mut self, outcome: Outcome) {
-        let place = match outcome {
+        let index = match outcome {
             Outcome::Done => 0,
             Outcome::Failed => 1,
             Outcome::Cancelled => 2,
         };
-        self.ended[place] += 1;
+        self.ended[index] += 1;
     }
 
     fn count_wait(&mut self, ms: u64) {
         self.waits += 1;
         self.waited_ms += ms;
-        if let Some(place) = WAIT_BOUNDS_S.iter().position(|bound| ms <= bound * 1_000) {
-            self.waits_within[place] += 1;
+        if let Some(bucket) = WAIT_BOUNDS_S.iter().position(|bound| ms <= bound * 1_000) {
+            self.waits_within[bucket] += 1;
         }
     }
 }

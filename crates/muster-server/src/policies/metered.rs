@@ -1,4 +1,4 @@
-//! Adapter (Interpreter): another interpreter, whose answers are counted for the metrics.
+//! Adapter (Interpreter): wraps another interpreter and counts its calls for the metrics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,65 +12,62 @@ use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantV
 
 use super::Interpreter;
 
-/// What policies were asked since the start.
+/// Policy calls since the start, by hook.
 #[derive(Default)]
 pub struct PolicyCallMetrics(Mutex<BTreeMap<Hook, PolicyCallTotals>>);
 
-/// Sums over the questions to one hook.
+/// Sums over the calls of one hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PolicyCallTotals {
-    /// How often a bundle was asked; about several nodes or victims at once counts once.
+    /// Answers requested of bundles; several nodes or victims of one job count once.
     pub calls: u64,
-    /// How often it failed.
     pub failures: u64,
-    /// Time it took to answer.
     pub duration: Duration,
 }
 
 impl PolicyCallMetrics {
-    /// The sums so far, of hooks that were asked.
+    /// The sums so far of all hooks that were called.
     pub fn totals(&self) -> BTreeMap<Hook, PolicyCallTotals> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn record(&self, hook: Hook, (asked, failed): (usize, usize), took: Duration) {
+    fn record(&self, hook: Hook, (calls, failures): (usize, usize), duration: Duration) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let heard = all.entry(hook).or_default();
-        heard.calls += asked as u64;
-        heard.failures += failed as u64;
-        heard.duration += took;
+        let totals = all.entry(hook).or_default();
+        totals.calls += calls as u64;
+        totals.failures += failures as u64;
+        totals.duration += duration;
     }
 }
 
-/// Asks another, and counts.
+/// An interpreter that counts the calls of another.
 pub struct MeteredInterpreter {
     inner: Arc<dyn Interpreter>,
     metrics: Arc<PolicyCallMetrics>,
 }
 
 impl MeteredInterpreter {
-    /// Count what this one is asked.
-    pub fn new(inner: Arc<dyn Interpreter>, questions: Arc<PolicyCallMetrics>) -> MeteredInterpreter {
-        MeteredInterpreter { inner, metrics: questions }
+    pub fn new(inner: Arc<dyn Interpreter>, metrics: Arc<PolicyCallMetrics>) -> MeteredInterpreter {
+        MeteredInterpreter { inner, metrics }
     }
 
-    fn call<T>(&self, hook: Hook, question: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    fn call<T>(&self, hook: Hook, call: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
         let began = Instant::now();
-        let said = question();
-        self.metrics.record(hook, (1, usize::from(said.is_err())), began.elapsed());
-        said
+        let answer = call();
+        self.metrics.record(hook, (1, usize::from(answer.is_err())), began.elapsed());
+        answer
     }
 
     fn call_batch<T>(
         &self,
         hook: Hook,
-        question: impl FnOnce() -> Vec<Result<T, String>>,
+        call: impl FnOnce() -> Vec<Result<T, String>>,
     ) -> Vec<Result<T, String>> {
         let began = Instant::now();
-        let said = question();
-        let failed = said.iter().filter(|said| said.is_err()).count();
-        self.metrics.record(hook, (said.len(), failed), began.elapsed());
-        said
+        let answers = call();
+        let failures = answers.iter().filter(|answer| answer.is_err()).count();
+        self.metrics.record(hook, (answers.len(), failures), began.elapsed());
+        answers
     }
 }
 

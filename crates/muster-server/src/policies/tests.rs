@@ -1,4 +1,4 @@
-//! What is asked of whom: the cluster's policies, then those of the tenant.
+//! Policy queries: the cluster's policies first, then those of the tenant; limits and failures of hooks.
 
 use std::sync::Mutex;
 
@@ -9,13 +9,13 @@ use muster_core::{Actor, Event};
 
 use super::*;
 
-/// Answers by the hash of a bundle.
+/// Answers by the hash of the bundle.
 #[derive(Default)]
 struct ScriptedInterpreter {
     priorities: BTreeMap<String, u32>,
     /// Limits in thousandths of GPUs.
     limits: Mutex<BTreeMap<String, Result<u64, String>>>,
-    /// Tenants that were asked about.
+    /// `HASH TENANT` for each tenant in a call of `limit`.
     queried_tenants: Mutex<Vec<String>>,
 }
 
@@ -64,12 +64,12 @@ impl Interpreter for ScriptedInterpreter {
         tenants: &[(&TenantView, &ClusterView)],
     ) -> Vec<Result<GpuLimit, String>> {
         let hash = &version.bundle.hash;
-        let asked = tenants.iter().map(|(tenant, _)| format!("{hash} {}", tenant.id));
-        self.queried_tenants.lock().unwrap().extend(asked);
+        let queried = tenants.iter().map(|(tenant, _)| format!("{hash} {}", tenant.id));
+        self.queried_tenants.lock().unwrap().extend(queried);
         let limits = self.limits.lock().unwrap();
-        let said = limits.get(hash).cloned().transpose();
-        let said = said.map(|gpu_milli| GpuLimit { gpu_milli, ..GpuLimit::default() });
-        vec![said; tenants.len()]
+        let limit = limits.get(hash).cloned().transpose();
+        let limit = limit.map(|gpu_milli| GpuLimit { gpu_milli, ..GpuLimit::default() });
+        vec![limit; tenants.len()]
     }
 
     fn retry(&self, _: &BundleVersion, _: &JobView, _: &FailureView) -> Result<Retry, String> {
@@ -163,9 +163,12 @@ fn a_tenants_policy_only_lowers_the_priority_that_the_clusters_policy_set() {
         let mut state = state(&[Hook::Priority]);
         submit(&mut state, "red");
         let priorities = [("cluster".to_string(), cluster), ("red".to_string(), red)].into();
-        let mut asker = PolicyQuerier::new(Arc::new(ScriptedInterpreter { priorities, ..ScriptedInterpreter::default() }));
-        let news = asker.new_answers(&state, &Plan::default(), (Timestamp(0), Duration::ZERO));
-        execute(&mut state, &news.unwrap());
+        let mut querier = PolicyQuerier::new(Arc::new(ScriptedInterpreter {
+            priorities,
+            ..ScriptedInterpreter::default()
+        }));
+        let answers = querier.new_answers(&state, &Plan::default(), (Timestamp(0), Duration::ZERO));
+        execute(&mut state, &answers.unwrap());
         let known: Vec<u32> = state
             .policies
             .answers
@@ -181,10 +184,12 @@ fn a_tenants_policy_does_not_apply_to_jobs_of_other_tenants() {
     let mut state = state(&[Hook::Admit, Hook::Priority, Hook::Score, Hook::Power]);
     submit(&mut state, "red");
     submit(&mut state, "blue");
-    let mut asker =
-        PolicyQuerier::new(Arc::new(ScriptedInterpreter { priorities: [("red".to_string(), 3)].into(), ..ScriptedInterpreter::default() }));
-    let news = asker.new_answers(&state, &Plan::default(), (Timestamp(0), Duration::ZERO));
-    execute(&mut state, &news.unwrap());
+    let mut querier = PolicyQuerier::new(Arc::new(ScriptedInterpreter {
+        priorities: [("red".to_string(), 3)].into(),
+        ..ScriptedInterpreter::default()
+    }));
+    let answers = querier.new_answers(&state, &Plan::default(), (Timestamp(0), Duration::ZERO));
+    execute(&mut state, &answers.unwrap());
     let answers = state.policies.answers.iter();
     let known: Vec<_> = answers.map(|(bucket, one)| (bucket.tenant.as_str(), one.priority)).collect();
     assert_eq!(known, [("blue", None), ("red", Some(3))]);
@@ -193,12 +198,17 @@ fn a_tenants_policy_does_not_apply_to_jobs_of_other_tenants() {
 #[test]
 fn admission_queries_only_the_policies_of_the_cluster_and_of_the_jobs_tenant() {
     let state = state(&[Hook::Admit]);
-    let asked = |tenant: &str| {
-        let applicant = AdmissionCheck::for_spec(&state, &spec(tenant), Timestamp(0)).unwrap();
-        applicant.versions.iter().map(|version| version.bundle.hash.clone()).collect::<Vec<_>>()
+    let queried = |tenant: &str| {
+        let check = AdmissionCheck::for_spec(&state, &spec(tenant), Timestamp(0)).unwrap();
+        check.versions.iter().map(|version| version.bundle.hash.clone()).collect::<Vec<_>>()
     };
-    assert_eq!((asked("red"), asked("blue")), (vec!["cluster".into(), "red".into()], vec!["cluster".into()]));
-    let refused = AdmissionCheck::for_spec(&state, &spec("blue"), Timestamp(0)).unwrap().refusal(&ScriptedInterpreter::default());
+    assert_eq!(
+        (queried("red"), queried("blue")),
+        (vec!["cluster".into(), "red".into()], vec!["cluster".into()])
+    );
+    let refused = AdmissionCheck::for_spec(&state, &spec("blue"), Timestamp(0))
+        .unwrap()
+        .refusal(&ScriptedInterpreter::default());
     assert_eq!(refused, Some("cluster".to_string()));
 }
 
@@ -225,14 +235,14 @@ fn a_tenants_policy_does_not_see_users_and_labels_of_other_tenants_victims() {
     assert_eq!(shown(PolicyScope::Tenant("red".parse().unwrap())), (String::new(), 0));
 }
 
-/// The known limits of tenants, in thousandths of GPUs, and the tenants that policies were asked about since.
+/// The recorded limits of tenants in thousandths of GPUs, and the tenants that were queried since the last call.
 fn limits_after(
     state: &mut State,
-    (asker, scripted): (&mut PolicyQuerier, &ScriptedInterpreter),
+    (querier, scripted): (&mut PolicyQuerier, &ScriptedInterpreter),
     elapsed: Duration,
 ) -> (Vec<(String, Option<u64>)>, Vec<String>) {
-    if let Some(news) = asker.new_answers(state, &Plan::default(), (Timestamp(0), elapsed)) {
-        execute(state, &news);
+    if let Some(answers) = querier.new_answers(state, &Plan::default(), (Timestamp(0), elapsed)) {
+        execute(state, &answers);
     }
     let known = state.policies.limits.values();
     let known = known.map(|one| (one.tenant.to_string(), one.limit.gpu_milli)).collect();
@@ -250,26 +260,34 @@ fn limits_are_queried_for_tenants_with_waiting_jobs_and_for_their_ancestors() {
     let scripted = Arc::new(ScriptedInterpreter::default());
     scripted.limits.lock().unwrap().insert("cluster".to_string(), Ok(4_000));
     scripted.limits.lock().unwrap().insert("red".to_string(), Ok(3_000));
-    let mut asker = PolicyQuerier::new(scripted.clone());
+    let mut querier = PolicyQuerier::new(scripted.clone());
     let mut after = |state: &mut State, seconds| {
-        limits_after(state, (&mut asker, &scripted), Duration::from_secs(seconds))
+        limits_after(state, (&mut querier, &scripted), Duration::from_secs(seconds))
     };
-    let told = |limits: &[(&str, u64)]| -> Vec<(String, Option<u64>)> {
+    let expected = |limits: &[(&str, u64)]| -> Vec<(String, Option<u64>)> {
         limits.iter().map(|(tenant, milli)| (tenant.to_string(), Some(*milli))).collect()
     };
-    assert_eq!(after(&mut state, 0), (Vec::new(), Vec::new()), "nobody waits");
+    assert_eq!(after(&mut state, 0), (Vec::new(), Vec::new()), "no job waits");
     submit(&mut state, "red");
-    let asked = ["cluster lab", "cluster red", "red red"].map(str::to_string).to_vec();
-    let known = told(&[("lab", 4_000), ("red", 3_000)]);
-    assert_eq!(after(&mut state, 1), (known.clone(), asked.clone()), "at once, and the least counts");
+    let queried = ["cluster lab", "cluster red", "red red"].map(str::to_string).to_vec();
+    let known = expected(&[("lab", 4_000), ("red", 3_000)]);
+    assert_eq!(
+        after(&mut state, 1),
+        (known.clone(), queried.clone()),
+        "at once, and the lowest limit counts"
+    );
     assert_eq!(after(&mut state, 29), (known, Vec::new()), "not every round");
     scripted.limits.lock().unwrap().insert("red".to_string(), Ok(5_000));
-    let known = told(&[("lab", 4_000), ("red", 4_000)]);
-    assert_eq!(after(&mut state, 31), (known.clone(), asked), "again, and a tenant raises nothing");
+    let known = expected(&[("lab", 4_000), ("red", 4_000)]);
+    assert_eq!(
+        after(&mut state, 31),
+        (known.clone(), queried),
+        "refreshed, and a tenant's policy raises no limit"
+    );
     submit(&mut state, "blue");
-    let asked = vec!["cluster blue".to_string()];
-    let known = [told(&[("blue", 4_000)]), known].concat();
-    assert_eq!(after(&mut state, 32), (known, asked), "who is new is asked about at once");
+    let queried = vec!["cluster blue".to_string()];
+    let known = [expected(&[("blue", 4_000)]), known].concat();
+    assert_eq!(after(&mut state, 32), (known, queried), "a new tenant is queried at once");
 }
 
 #[test]
@@ -284,15 +302,18 @@ fn a_failing_limit_hook_blocks_the_tenant_or_is_ignored_as_configured() {
         let scripted = Arc::new(ScriptedInterpreter::default());
         scripted.limits.lock().unwrap().insert("cluster".to_string(), Ok(4_000));
         scripted.limits.lock().unwrap().insert("red".to_string(), Err("oh".to_string()));
-        let mut asker = PolicyQuerier::new(scripted.clone());
-        limits_after(&mut state, (&mut asker, &scripted), Duration::ZERO);
+        let mut querier = PolicyQuerier::new(scripted.clone());
+        limits_after(&mut state, (&mut querier, &scripted), Duration::ZERO);
         let red = state.policies.limits.values().next().cloned().unwrap();
         assert_eq!((red.limit.gpu_milli, &red.blocked), (Some(4_000), &blocked), "the cluster's limit holds");
         assert_eq!(red.failed, Some("oh".to_string()));
         scripted.limits.lock().unwrap().insert("red".to_string(), Ok(1_000));
-        limits_after(&mut state, (&mut asker, &scripted), Duration::from_secs(1));
-        assert!(state.policies.limits.values().all(|one| one.failed.is_some()), "it has not rested yet");
-        let (known, _) = limits_after(&mut state, (&mut asker, &scripted), Duration::from_secs(4));
+        limits_after(&mut state, (&mut querier, &scripted), Duration::from_secs(1));
+        assert!(
+            state.policies.limits.values().all(|one| one.failed.is_some()),
+            "the retry interval has not passed"
+        );
+        let (known, _) = limits_after(&mut state, (&mut querier, &scripted), Duration::from_secs(4));
         assert_eq!(known, [("red".to_string(), Some(1_000))]);
         assert!(state.policies.limits.values().all(|one| one.failed.is_none() && one.blocked.is_none()));
     }
@@ -304,8 +325,8 @@ fn a_dry_run_queries_the_limits_of_a_tenant_without_waiting_jobs() {
     let scripted = ScriptedInterpreter::default();
     scripted.limits.lock().unwrap().insert("cluster".to_string(), Ok(4_000));
     let limits = query_missing_limits(&state, &"red".parse().unwrap(), &scripted, Timestamp(0));
-    let told: Vec<_> = limits.iter().map(|one| (one.tenant.as_str(), one.limit.gpu_milli)).collect();
-    assert_eq!(told, [("red", Some(4_000))]);
+    let known: Vec<_> = limits.iter().map(|one| (one.tenant.as_str(), one.limit.gpu_milli)).collect();
+    assert_eq!(known, [("red", Some(4_000))]);
     let known = state.with_limits(limits);
     assert!(query_missing_limits(&known, &"red".parse().unwrap(), &scripted, Timestamp(0)).is_empty());
 }

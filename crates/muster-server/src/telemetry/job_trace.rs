@@ -1,12 +1,12 @@
-//! The way of each job from its submission to its start, as spans with the times of the events.
+//! The trace of a job from its submission to its start, as spans with the times of the events.
 //!
 //! ```text
 //! job     ├──────────────────────────────────────┤   from submission to the first start
-//! submit  ├─┤                                        until it was durable
-//! queued  ├──────────────────────────────┤           until it got its slots
-//! start                                  ├───────┤   until the whole gang ran
+//! submit  ├─┤                                        until the submission is durable
+//! queued  ├──────────────────────────────┤           until the placement
+//! start                                  ├───────┤   until the whole gang runs
 //! ```
-//! A job that comes back into the queue gets another `queued` and `start` in the same trace.
+//! A requeued job gets another `queued` and `start` in the same trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use muster_core::objects::job::{Exit, Job, Outcome, Phase, PlacedTask};
 use muster_core::{Event, JobId, JobSpec, State, Timestamp};
 use sha2::{Digest, Sha256};
 
-/// Jobs that are followed at once, about 100 bytes each; those submitted above it have no trace.
+/// Most jobs that are traced at once, about 100 bytes each; jobs submitted beyond that have no trace.
 const TRACED_JOBS_MAX: usize = 200_000;
 
-/// A stretch of time in the life of a job.
+/// One span of a job's trace.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Span {
     pub trace_id: [u8; 16],
@@ -30,18 +30,17 @@ pub(super) struct Span {
     pub start: Timestamp,
     pub end: Timestamp,
     pub attributes: Vec<(&'static str, AttributeValue)>,
-    /// Why it ended badly.
+    /// Error message of a failed span.
     pub failure: Option<String>,
 }
 
-/// What is told about a span.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum AttributeValue {
     Text(String),
     Number(i64),
 }
 
-/// The jobs whose traces are not complete.
+/// The open traces of all jobs.
 #[derive(Debug, Default)]
 pub(super) struct JobTraces {
     open: BTreeMap<JobId, JobTrace>,
@@ -52,10 +51,10 @@ struct JobTrace {
     spec: Arc<JobSpec>,
     submitted_at: Timestamp,
     queued_since: Timestamp,
-    /// Its attempt that does not run yet.
+    /// The attempt that is placed and does not run yet.
     starting: Option<StartingAttempt>,
     attempts: u32,
-    /// Its first start, or its end before that, was told.
+    /// Whether the root span was sent: at the first start, or at an end before that.
     root_span_sent: bool,
 }
 
@@ -65,7 +64,7 @@ struct StartingAttempt {
     at: Timestamp,
 }
 
-/// The number of a job's trace. The same job always has the same; no other job has it.
+/// The trace id of a job: always the same for one job, and different for every other job.
 pub fn trace_id(job: JobId, submitted_at: Timestamp) -> [u8; 16] {
     digest(&format!("muster {job} {}", submitted_at.0))
 }
@@ -77,34 +76,34 @@ fn digest<const N: usize>(text: &str) -> [u8; N] {
 }
 
 impl JobTraces {
-    /// Where the jobs of a state stand.
+    /// The open traces of the jobs of a state.
     pub fn from_state(state: &State) -> JobTraces {
         let jobs = state.jobs.values().take(TRACED_JOBS_MAX);
         JobTraces { open: jobs.map(|job| (job.id, JobTrace::from_job(job))).collect() }
     }
 
-    /// The spans that this event completes. `seen_at` is when it was known to be durable.
+    /// The spans that an event completes. `seen_at` is the time at which the event was known to be durable.
     pub fn spans_completed_by(&mut self, event: &Event, seen_at: Timestamp) -> Vec<Span> {
         match event {
-            Event::JobSubmitted { job, spec, array, at, .. } => {
-                job_ids(*job, array.as_ref()).filter_map(|id| self.submitted(id, spec, *at, seen_at)).collect()
-            }
+            Event::JobSubmitted { job, spec, array, at, .. } => job_ids(*job, array.as_ref())
+                .filter_map(|id| self.submitted(id, spec, *at, seen_at))
+                .collect(),
             Event::JobPlaced { job, attempt, tasks, at, .. } => {
                 let placed = StartingAttempt { attempt: *attempt, at: *at };
-                self.with_trace(*job, |job, journey| vec![journey.placed(job, placed, tasks)])
+                self.with_trace(*job, |job, trace| vec![trace.placed(job, placed, tasks)])
             }
             Event::AttemptStarted { job, whole: true, at, .. } => {
-                self.with_trace(*job, |job, journey| journey.started(job, *at))
+                self.with_trace(*job, |job, trace| trace.started(job, *at))
             }
             Event::AttemptEnded { job, exit, next, at, .. } => {
-                let spans = self.with_trace(*job, |job, journey| journey.attempt_ended(job, exit, next, *at));
+                let spans = self.with_trace(*job, |job, trace| trace.attempt_ended(job, exit, next, *at));
                 if matches!(next, NextPhase::Ended { .. }) {
                     self.open.remove(job);
                 }
                 spans
             }
             Event::JobEnded { job, outcome, why, at } => {
-                let spans = self.with_trace(*job, |job, journey| journey.ended_in_queue(job, *outcome, why, *at));
+                let spans = self.with_trace(*job, |job, trace| trace.ended_in_queue(job, *outcome, why, *at));
                 self.open.remove(job);
                 spans
             }
@@ -122,7 +121,7 @@ impl JobTraces {
         if self.open.len() >= TRACED_JOBS_MAX {
             return None;
         }
-        let journey = JobTrace {
+        let trace = JobTrace {
             spec: spec.clone(),
             submitted_at: at,
             queued_since: at,
@@ -130,14 +129,14 @@ impl JobTraces {
             attempts: 0,
             root_span_sent: false,
         };
-        let span = journey.span(id, "submit", at, seen_at);
-        self.open.insert(id, journey);
+        let span = trace.span(id, "submit", at, seen_at);
+        self.open.insert(id, trace);
         Some(span)
     }
 
-    /// A job we do not follow has no spans.
-    fn with_trace(&mut self, id: JobId, tell: impl FnOnce(JobId, &mut JobTrace) -> Vec<Span>) -> Vec<Span> {
-        self.open.get_mut(&id).map(|journey| tell(id, journey)).unwrap_or_default()
+    /// The spans of a job; none if the job is not traced.
+    fn with_trace(&mut self, id: JobId, spans: impl FnOnce(JobId, &mut JobTrace) -> Vec<Span>) -> Vec<Span> {
+        self.open.get_mut(&id).map(|trace| spans(id, trace)).unwrap_or_default()
     }
 }
 
@@ -152,15 +151,16 @@ impl JobTrace {
         let attempt = job.attempt();
         let running = attempt.is_some_and(|attempt| attempt.started_at.is_some());
         let starting = attempt.filter(|attempt| attempt.started_at.is_none());
-        let waits_since = match &job.phase {
+        let queued_since = match &job.phase {
             Phase::Queued { since, .. } | Phase::Held { since, .. } => *since,
             Phase::Active(attempt) => attempt.placed_at,
         };
         JobTrace {
             spec: job.spec.clone(),
             submitted_at: job.submitted_at,
-            queued_since: waits_since,
-            starting: starting.map(|attempt| StartingAttempt { attempt: attempt.number, at: attempt.placed_at }),
+            queued_since,
+            starting: starting
+                .map(|attempt| StartingAttempt { attempt: attempt.number, at: attempt.placed_at }),
             attempts: job.attempts,
             root_span_sent: running || job.preemptions + job.restarts > 0,
         }
@@ -174,7 +174,8 @@ impl JobTrace {
         let names: Vec<&str> = nodes.iter().map(|node| node.as_str()).collect();
         let mut span = self.span(job, "queued", self.queued_since, placed.at);
         span.attributes.push(("muster.nodes", AttributeValue::Text(names.join(","))));
-        span.attributes.push(("muster.gpus", AttributeValue::Number(i64::try_from(gpus).unwrap_or(i64::MAX))));
+        span.attributes
+            .push(("muster.gpus", AttributeValue::Number(i64::try_from(gpus).unwrap_or(i64::MAX))));
         span
     }
 
@@ -196,9 +197,9 @@ impl JobTrace {
         spans
     }
 
-    /// It ended while it waited.
+    /// The job ended while it waited.
     fn ended_in_queue(&mut self, job: JobId, outcome: Outcome, why: &str, at: Timestamp) -> Vec<Span> {
-        self.attempts += 1; // The wait for an attempt that never came.
+        self.attempts += 1; // The span of the wait carries the number of the attempt that never started.
         let failure = Some(why.to_string());
         let queued = Span { failure, ..self.span(job, "queued", self.queued_since, at) };
         std::iter::once(queued).chain(self.root_span(job, at, Some((outcome, why)))).collect()
@@ -217,21 +218,30 @@ impl JobTrace {
         Some(span)
     }
 
-    fn span(&self, job: JobId, name: &'static str, from: Timestamp, until: Timestamp) -> Span {
-        let trace = trace_id(job, self.submitted_at);
-        let id = |name: &str, attempt: u32| digest(&format!("{trace:?} {name} {attempt}"));
-        let (own, parent) = match name {
+    fn span(&self, job: JobId, name: &'static str, start: Timestamp, end: Timestamp) -> Span {
+        let trace_id = trace_id(job, self.submitted_at);
+        let id = |name: &str, attempt: u32| digest(&format!("{trace_id:?} {name} {attempt}"));
+        let (span_id, parent_span_id) = match name {
             "job" => (id("job", 0), None),
             "submit" => (id("submit", 0), Some(id("job", 0))),
             name => (id(name, self.attempts), Some(id("job", 0))),
         };
-        let about = vec![
+        let attributes = vec![
             ("muster.job", AttributeValue::Text(job.to_string())),
             ("muster.job.name", AttributeValue::Text(self.spec.name.clone())),
             ("muster.tenant", AttributeValue::Text(self.spec.tenant.to_string())),
             ("muster.attempt", AttributeValue::Number(self.attempts.into())),
         ];
-        Span { trace_id: trace, span_id: own, parent_span_id: parent, name, start: from, end: until.max(from), attributes: about, failure: None }
+        Span {
+            trace_id,
+            span_id,
+            parent_span_id,
+            name,
+            start,
+            end: end.max(start),
+            attributes,
+            failure: None,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Structured log lines on stderr, for eyes or for machines.
+//! Structured log lines on stderr, as console text or JSON.
 
 use std::io::{self, IsTerminal};
 
@@ -9,26 +9,21 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Crates below us that would fill the log at `debug` with what interests only their authors.
-const DEPENDENCY_LOG_LEVELS: &str = "h2=info,hyper=info,hyper_util=info,rustls=info,tokio_postgres=info,tower_http=info";
+/// Levels of dependencies whose `debug` lines would flood the log.
+const DEPENDENCY_LOG_LEVELS: &str =
+    "h2=info,hyper=info,hyper_util=info,rustls=info,tokio_postgres=info,tower_http=info";
 
-/// Why there are no log lines.
+/// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// `RUST_LOG` makes no sense.
+    /// `RUST_LOG` is not a valid filter.
     #[error("RUST_LOG is `{text}`: {why}; write for example `info` or `info,muster_server=debug`")]
-    BadFilter {
-        /// As written.
-        text: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// Somebody logs already.
+    BadFilter { text: String, why: String },
     #[error("logging was started twice")]
     AlreadyStarted,
 }
 
-/// Start logging for the whole process. `rust_log` is the variable of that name: it wins over the level.
+/// Start logging for the whole process. `rust_log`, the variable of that name, takes precedence over the level.
 pub fn start_logging(log: &LogConfig, rust_log: Option<&str>) -> Result<(), LogError> {
     let colours = io::stderr().is_terminal();
     subscriber(log, rust_log, colours, io::stderr)?.try_init().map_err(|_| LogError::AlreadyStarted)

@@ -1,7 +1,7 @@
-//! Spans to a collector, by OTLP over HTTP.
+//! Export of spans to a collector, by OTLP over HTTP.
 //!
-//! We hand finished spans to the exporter ourselves. The tracer of the SDK would choose its own numbers and
-//! times, and its batching threads; ours come from the journal.
+//! Finished spans are passed to the exporter directly. The tracer of the SDK would choose ids, times and batching threads
+//! of its own; here they come from the journal.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 
 use super::job_trace::{AttributeValue, Span};
 
-/// What one request to the collector carries at most.
+/// Most spans in one request to the collector.
 const SPANS_PER_REQUEST: usize = 512;
 /// A collector on the same network answers in milliseconds.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why there are no traces.
+/// Why traces cannot be exported.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot send traces to `{endpoint}`: {source}")]
 pub struct TraceError {
@@ -28,7 +28,7 @@ pub struct TraceError {
     source: ExporterBuildError,
 }
 
-/// The way to the collector.
+/// Exports spans to the collector.
 pub(super) struct Exporter {
     inner: SpanExporter,
     /// Spans lost since the collector last answered.
@@ -47,19 +47,19 @@ impl Exporter {
         Ok(Exporter { inner, lost_spans: 0 })
     }
 
-    /// Send what comes until nothing more can come. While one request is under way others gather for the next.
+    /// Export spans until the queue is closed and empty. During one request, further spans wait for the next.
     pub async fn export_all(mut self, mut spans: mpsc::Receiver<Span>) {
-        let mut gathered = Vec::new();
-        while spans.recv_many(&mut gathered, SPANS_PER_REQUEST).await > 0 {
-            let count = gathered.len();
-            let sent = self.inner.export(gathered.drain(..).map(span_data).collect()).await;
+        let mut batch = Vec::new();
+        while spans.recv_many(&mut batch, SPANS_PER_REQUEST).await > 0 {
+            let count = batch.len();
+            let sent = self.inner.export(batch.drain(..).map(span_data).collect()).await;
             self.log_export_result(count, sent.map_err(|error| error.to_string()));
         }
-        // The connection ends with the exporter; there is nothing left to flush.
+        // Nothing is left to flush, so an error has no effect.
         let _ = self.inner.shutdown();
     }
 
-    /// Say once that the collector is away, and once that it is back.
+    /// Log once when the collector stops answering, and once when it answers again.
     fn log_export_result(&mut self, count: usize, sent: Result<(), String>) {
         match sent {
             Ok(()) if self.lost_spans > 0 => {
@@ -71,7 +71,7 @@ impl Exporter {
                 if self.lost_spans == 0 {
                     tracing::warn!(
                         error,
-                        "the trace collector does not answer: traces are lost until it does"
+                        "the trace collector does not answer; spans are lost until it does"
                     );
                 }
                 self.lost_spans += count;
@@ -80,17 +80,17 @@ impl Exporter {
     }
 }
 
-/// The standard names the base address; the path is ours to add.
+/// The configured endpoint is the base address, as OTLP specifies; the path is added here.
 fn traces_url(endpoint: &str) -> String {
     if endpoint.ends_with("/v1/traces") { endpoint.to_string() } else { format!("{endpoint}/v1/traces") }
 }
 
 fn resource(environment: &str) -> Resource {
-    let about = [
+    let attributes = [
         KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
         KeyValue::new("deployment.environment.name", environment.to_string()),
     ];
-    Resource::builder().with_service_name("muster").with_attributes(about).build()
+    Resource::builder().with_service_name("muster").with_attributes(attributes).build()
 }
 
 fn span_data(span: Span) -> SpanData {

@@ -1,4 +1,4 @@
-//! Log lines as they look, and the trace of a job as a collector receives it.
+//! The format of log lines, and the trace of a job as a collector receives it.
 
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard};
@@ -47,17 +47,17 @@ impl<'a> MakeWriter<'a> for LogBuffer {
     }
 }
 
-/// What is on the paper after some lines were logged.
+/// The output after three log lines: one at info, one at debug, one at debug of a dependency.
 fn logged(format: LogFormat, level: &str, rust_log: Option<&str>) -> String {
-    let paper = LogBuffer::default();
+    let buffer = LogBuffer::default();
     let log = LogConfig { format, level: level.to_string() };
-    let subscriber = log::subscriber(&log, rust_log, false, paper.clone()).unwrap();
+    let subscriber = log::subscriber(&log, rust_log, false, buffer.clone()).unwrap();
     tracing::subscriber::with_default(subscriber, || {
         tracing::info!(job = "job-1", "placed");
         tracing::debug!("considered");
         tracing::debug!(target: "hyper", "chatter");
     });
-    let bytes = paper.0.lock().unwrap().clone();
+    let bytes = buffer.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
 }
 
@@ -164,15 +164,15 @@ fn done() -> NextPhase {
     NextPhase::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
 }
 
-/// Every span as `name from-until attempt failure`.
+/// Every span as `NAME START-END ATTEMPT FAILURE`.
 fn span_lines(events: &[Event]) -> Vec<String> {
-    let mut journeys = JobTraces::default();
-    let spans = events.iter().flat_map(|event| journeys.spans_completed_by(event, Timestamp(1_003)));
+    let mut traces = JobTraces::default();
+    let spans = events.iter().flat_map(|event| traces.spans_completed_by(event, Timestamp(1_003)));
     spans.map(|span| span_line(&span)).collect()
 }
 
 fn span_line(span: &Span) -> String {
-    let attempt = span.attributes.iter().find(|(name, _)| *name == "muster.attempt").map(|(_, about)| about);
+    let attempt = span.attributes.iter().find(|(name, _)| *name == "muster.attempt").map(|(_, value)| value);
     let Some(job_trace::AttributeValue::Number(attempt)) = attempt else { panic!("no attempt in {span:?}") };
     let failure = span.failure.as_deref().unwrap_or("-");
     format!("{} {}-{} {attempt} {failure}", span.name, span.start.0, span.end.0)
@@ -186,7 +186,7 @@ fn a_job_is_traced_from_its_submission_to_its_start() {
         started(JOB, 1, false, 5_500),
         started(JOB, 1, true, 6_000),
         attempt_ended(JOB, 1, Exit::Code { code: 0 }, done(), 9_000),
-        placed(JOB, 1, 9_500), // After its end nothing is told.
+        placed(JOB, 1, 9_500), // No spans after the end of the job.
     ];
     let expected =
         ["submit 1000-1003 0 -", "queued 1000-5000 1 -", "start 5000-6000 1 -", "job 1000-6000 1 -"];
@@ -219,10 +219,11 @@ fn a_requeued_job_continues_its_trace() {
         "start 7000-8000 3 -",
     ];
     assert_eq!(span_lines(&events), expected);
-    let mut journeys = JobTraces::default();
-    let spans: Vec<Span> = events.iter().flat_map(|event| journeys.spans_completed_by(event, Timestamp(0))).collect();
+    let mut traces = JobTraces::default();
+    let spans: Vec<Span> =
+        events.iter().flat_map(|event| traces.spans_completed_by(event, Timestamp(0))).collect();
     let ids: std::collections::BTreeSet<_> = spans.iter().map(|span| span.span_id).collect();
-    assert_eq!(ids.len(), spans.len(), "every span has its own number");
+    assert_eq!(ids.len(), spans.len(), "every span has its own id");
     assert!(spans.iter().all(|span| span.trace_id == trace_id(JOB, Timestamp(1_000))));
 }
 
@@ -263,13 +264,13 @@ fn a_restarted_server_continues_the_trace() {
     state.apply(&Event::TenantCreated { id, config: Box::new(config), at: Timestamp(1) });
     state.next_job = JOB.number;
     state.apply(&submitted(JOB, &[], 1_000));
-    let mut journeys = JobTraces::from_state(&state);
-    let spans = journeys.spans_completed_by(&placed(JOB, 1, 5_000), Timestamp(0));
+    let mut traces = JobTraces::from_state(&state);
+    let spans = traces.spans_completed_by(&placed(JOB, 1, 5_000), Timestamp(0));
     assert_eq!(spans.iter().map(span_line).collect::<Vec<_>>(), ["queued 1000-5000 1 -"]);
     assert_eq!(spans[0].trace_id, trace_id(JOB, Timestamp(1_000)));
 }
 
-/// A collector that keeps what it receives.
+/// A collector that keeps the spans it receives.
 async fn collector() -> (String, Arc<Mutex<Vec<Received>>>) {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let into = kept.clone();
@@ -288,8 +289,9 @@ async fn collector() -> (String, Arc<Mutex<Vec<Received>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = Router::new().route("/v1/traces", post(receive));
-    let places = crate::tls::Connections::new(crate::tls::ConnectionLimits { total_max: 8, per_address_max: 8 });
-    tokio::spawn(crate::tls::serve((listener, places), None, router, std::future::pending()));
+    let connections =
+        crate::tls::Connections::new(crate::tls::ConnectionLimits { total_max: 8, per_address_max: 8 });
+    tokio::spawn(crate::tls::serve((listener, connections), None, router, std::future::pending()));
     (format!("http://{address}"), kept)
 }
 
@@ -323,14 +325,14 @@ async fn a_collector_receives_the_trace_of_a_job() {
         assert_eq!(find(name).trace_id, trace_id(JOB, Timestamp(1_000)));
     }
     let queued = find("queued");
-    let about = |key: &str| {
+    let attribute = |key: &str| {
         let pair = queued.attributes.iter().find(|pair| pair.key == key).unwrap();
         pair.value.clone().unwrap().value.unwrap()
     };
-    assert_eq!(about("muster.job"), Value::StringValue("job-7".to_string()));
-    assert_eq!(about("muster.tenant"), Value::StringValue("red".to_string()));
-    assert_eq!(about("muster.nodes"), Value::StringValue("n1,n2".to_string()));
-    assert_eq!(about("muster.gpus"), Value::IntValue(4));
+    assert_eq!(attribute("muster.job"), Value::StringValue("job-7".to_string()));
+    assert_eq!(attribute("muster.tenant"), Value::StringValue("red".to_string()));
+    assert_eq!(attribute("muster.nodes"), Value::StringValue("n1,n2".to_string()));
+    assert_eq!(attribute("muster.gpus"), Value::IntValue(4));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Real connections: plain, encrypted, stopped in the middle, and slow.
+//! The accept loop with real connections: plain, encrypted, during shutdown, and with slow clients.
 
 use std::fs;
 use std::io;
@@ -40,14 +40,14 @@ impl Drop for TempFolder {
     }
 }
 
-/// A server under test, and the way to stop it.
+/// A server under test.
 struct TlsTestServer {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
 }
 
-async fn start(acceptor: Option<TlsAcceptor>, patience: ConnectionTimeouts) -> TlsTestServer {
+async fn start(acceptor: Option<TlsAcceptor>, timeouts: ConnectionTimeouts) -> TlsTestServer {
     let slow = || async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         "finished"
@@ -58,8 +58,8 @@ async fn start(acceptor: Option<TlsAcceptor>, patience: ConnectionTimeouts) -> T
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move { stopped.await.unwrap_or_default() };
-    let places = Connections::new(ConnectionLimits { total_max: 20, per_address_max: 10 });
-    let ended = tokio::spawn(serve_with(patience, (listener, places), acceptor, router, shutdown));
+    let connections = Connections::new(ConnectionLimits { total_max: 20, per_address_max: 10 });
+    let ended = tokio::spawn(serve_with(timeouts, (listener, connections), acceptor, router, shutdown));
     TlsTestServer { address, stop, ended }
 }
 
@@ -131,10 +131,10 @@ async fn our_own_ca_is_trusted_under_every_name_and_protocol() {
     assert!(other_name.to_string().contains("not valid for name"), "{other_name}");
     let other = TempFolder::new("other-ca");
     own_ca::ensure_certificate(&other.0, &[], own_ca::today()).unwrap();
-    let stranger = fetch_tls(server.address, "localhost", &ca_path(&other.0), &[]).await.unwrap_err();
-    assert!(stranger.to_string().contains("invalid peer certificate"), "{stranger}");
+    let other_ca = fetch_tls(server.address, "localhost", &ca_path(&other.0), &[]).await.unwrap_err();
+    assert!(other_ca.to_string().contains("invalid peer certificate"), "{other_ca}");
     assert!(fetch(server.address, "/who").await.is_err(), "plain HTTP is not answered");
-    fetch_tls(server.address, "localhost", &ca, &[]).await.unwrap(); // And none of this hurt the server.
+    fetch_tls(server.address, "localhost", &ca, &[]).await.unwrap(); // The server still answers.
 }
 
 #[tokio::test]
@@ -143,7 +143,8 @@ async fn configured_certificate_files_are_served() {
     let (certificate, key) = own_ca::ensure_certificate(&folder.0, &[], own_ca::today()).unwrap();
     let files = TlsConfig::Files { certificate: certificate.clone(), key };
     let server =
-        start(Some(acceptor(&files, Path::new("/nowhere"), &[]).unwrap()), ConnectionTimeouts::default()).await;
+        start(Some(acceptor(&files, Path::new("/nowhere"), &[]).unwrap()), ConnectionTimeouts::default())
+            .await;
     fetch_tls(server.address, "localhost", &ca_path(&folder.0), &[]).await.unwrap();
 }
 
@@ -152,24 +153,24 @@ fn unusable_certificate_files_are_reported() {
     let folder = TempFolder::new("unusable");
     let (certificate, key) = own_ca::ensure_certificate(&folder.0, &[], own_ca::today()).unwrap();
     let ca_key = folder.0.join("tls/ca.key");
-    let complaint = |certificate: &Path, key: &Path| {
+    let error_of = |certificate: &Path, key: &Path| {
         let files = TlsConfig::Files { certificate: certificate.to_path_buf(), key: key.to_path_buf() };
         acceptor(&files, &folder.0, &[]).map(|_| ()).unwrap_err().to_string()
     };
     let shown = |path: &Path| path.display().to_string();
     let missing = folder.0.join("none.pem");
     assert_eq!(
-        complaint(&missing, &key),
+        error_of(&missing, &key),
         format!(
             "cannot read `{}`: I/O error: No such file or directory (os error 2); it should be in PEM form",
             shown(&missing)
         )
     );
     assert_eq!(
-        complaint(&key, &key),
+        error_of(&key, &key),
         format!("cannot read `{}`: it holds no certificate; it should be in PEM form", shown(&key))
     );
-    let mixed = complaint(&certificate, &ca_key);
+    let mixed = error_of(&certificate, &ca_key);
     assert!(mixed.starts_with(&format!("`{}` cannot be used: ", shown(&certificate))), "{mixed}");
 }
 
@@ -197,7 +198,7 @@ fn certificates_are_kept_until_half_their_life_is_over() {
     fs::remove_file(ca_path(&folder.0)).unwrap();
     assert!(
         read(date(2027, 2, 10), &["a", "b"]).1 != ca,
-        "the CA was lost, and is made anew with what it signs"
+        "the CA was lost: CA and certificate are generated again"
     );
 }
 
@@ -205,13 +206,13 @@ fn certificates_are_kept_until_half_their_life_is_over() {
 async fn a_stopping_server_finishes_requests_and_refuses_connections() {
     let server = start(None, ConnectionTimeouts::default()).await;
     let address = server.address;
-    let under_way = tokio::spawn(async move { fetch(address, "/slow").await });
+    let open_request = tokio::spawn(async move { fetch(address, "/slow").await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     server.stop.send(()).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     let refused = TcpStream::connect(address).await.unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-    assert_eq!(under_way.await.unwrap().unwrap().1, "finished");
+    assert_eq!(open_request.await.unwrap().unwrap().1, "finished");
     server.ended.await.unwrap();
 }
 
@@ -226,8 +227,8 @@ async fn an_idle_connection_does_not_delay_the_shutdown() {
 
 #[tokio::test]
 async fn the_drain_timeout_cuts_off_unfinished_requests() {
-    let patience = ConnectionTimeouts { drain: Duration::from_millis(50), ..ConnectionTimeouts::default() };
-    let server = start(None, patience).await;
+    let timeouts = ConnectionTimeouts { drain: Duration::from_millis(50), ..ConnectionTimeouts::default() };
+    let server = start(None, timeouts).await;
     let address = server.address;
     let cut_off = tokio::spawn(async move { fetch(address, "/slow").await });
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -240,9 +241,9 @@ async fn the_drain_timeout_cuts_off_unfinished_requests() {
 async fn slow_handshakes_and_slow_headers_time_out() {
     let folder = TempFolder::new("slow");
     let short = Duration::from_millis(100);
-    let patience = ConnectionTimeouts { handshake: short, headers: short, ..ConnectionTimeouts::default() };
-    let plain = start(None, patience).await;
-    let encrypted = start(Some(acceptor(&TlsConfig::OwnCa, &folder.0, &[]).unwrap()), patience).await;
+    let timeouts = ConnectionTimeouts { handshake: short, headers: short, ..ConnectionTimeouts::default() };
+    let plain = start(None, timeouts).await;
+    let encrypted = start(Some(acceptor(&TlsConfig::OwnCa, &folder.0, &[]).unwrap()), timeouts).await;
     for (address, beginning) in
         [(plain.address, "GET / HTTP/1.1\r\nhost:"), (encrypted.address, "\x16\x03\x01")]
     {
@@ -257,9 +258,10 @@ async fn slow_handshakes_and_slow_headers_time_out() {
 
 #[tokio::test]
 async fn a_connection_without_a_request_is_closed() {
-    let patience = ConnectionTimeouts { first_request: Duration::from_millis(200), ..ConnectionTimeouts::default() };
-    let server = start(None, patience).await;
-    // Nothing at all, and the beginning of what may become HTTP/2: neither has a head to wait for.
+    let timeouts =
+        ConnectionTimeouts { first_request: Duration::from_millis(200), ..ConnectionTimeouts::default() };
+    let server = start(None, timeouts).await;
+    // Nothing at all, and the beginning of an HTTP/2 preface: the header timeout applies to neither.
     for beginning in ["", "PRI * HTTP/2.0\r\n"] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
@@ -277,7 +279,7 @@ async fn idle_connections_do_not_keep_others_out() {
         idle.push(TcpStream::connect(server.address).await.unwrap());
     }
     fetch(server.address, "/who").await.unwrap();
-    // Ten places of its own and sixteen kept for loopback are there for this address; the oldest gave way.
+    // This address may have ten connections and sixteen extra ones for loopback; the oldest were closed.
     let mut byte = [0];
     for stream in idle.iter_mut().take(30) {
         let read = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut byte)).await;

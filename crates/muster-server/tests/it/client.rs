@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client on a plain socket: what it sends is what is written here.
+//! A small HTTP/1.1 client on a plain socket, so that tests control every byte of a request.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,17 +9,16 @@ use serde_json::Value;
 
 use crate::schema;
 
-/// Silence after which a test has failed.
+/// Silence after which a test fails.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Calls one server.
+/// A client of one server.
 #[derive(Clone)]
 pub struct Client {
     address: String,
     token: Option<String>,
 }
 
-/// What came back.
 #[derive(Debug, Clone)]
 pub struct HttpReply {
     pub status: u16,
@@ -33,7 +32,7 @@ impl HttpReply {
         muster_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// One header, empty if it is not there.
+    /// One header; empty if it is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
@@ -78,7 +77,7 @@ impl Client {
         self.send(method, path, &[("Content-Type", "application/json")], &muster_json::to_vec(body))
     }
 
-    /// Send a request as it is, and check the answer against the document.
+    /// Send a request unchanged, and check the response against the OpenAPI document.
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpReply {
         let mut socket = self.open(method, path, headers, body);
         let mut reply = read_head(&mut socket);
@@ -89,7 +88,7 @@ impl Client {
         reply
     }
 
-    /// The same for paths that are not in the document.
+    /// GET without the check, for paths that are not in the document.
     pub fn get_unchecked(&self, path: &str) -> HttpReply {
         let mut socket = self.open("GET", path, &[], b"");
         let mut reply = read_head(&mut socket);
@@ -97,7 +96,7 @@ impl Client {
         reply
     }
 
-    /// The same with headers of one's own.
+    /// GET with headers and without the check.
     pub fn get_with_headers_unchecked(&self, path: &str, headers: &[(&str, &str)]) -> HttpReply {
         let mut socket = self.open("GET", path, headers, b"");
         let mut reply = read_head(&mut socket);
@@ -113,7 +112,7 @@ impl Client {
         SseReader { socket, buffered: String::new() }
     }
 
-    /// Only the status of a stream, which is closed at once.
+    /// The status of a stream, which is closed at once.
     pub fn stream_status(&self, path: &str) -> u16 {
         read_head(&mut self.open("GET", path, &[], b"")).status
     }
@@ -133,7 +132,7 @@ impl Client {
         }
         head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
         socket.write_all(head.as_bytes()).unwrap();
-        // A server that has seen enough may answer and hang up before the body is through.
+        // A server may refuse the request and close the connection before it has read the whole body.
         let _ = socket.write_all(body);
         BufReader::new(socket)
     }
@@ -143,7 +142,7 @@ fn read_head(socket: &mut BufReader<TcpStream>) -> HttpReply {
     let mut line = String::new();
     socket.read_line(&mut line).unwrap();
     let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let status = status.unwrap_or_else(|| panic!("no HTTP answer but `{line}`"));
+    let status = status.unwrap_or_else(|| panic!("not an HTTP response: `{line}`"));
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
@@ -198,7 +197,7 @@ pub struct SseReader {
 impl Iterator for SseReader {
     type Item = SseEvent;
 
-    /// The next event; nothing when the stream has ended.
+    /// The next event; `None` when the stream has ended.
     fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some((block, rest)) = self.buffered.split_once("\n\n") {
@@ -218,7 +217,7 @@ impl Iterator for SseReader {
     }
 }
 
-/// An event, unless the block is a comment.
+/// The event of a block; `None` for a comment.
 fn parse_sse_event(block: &str) -> Option<SseEvent> {
     let mut event = SseEvent::default();
     for line in block.lines() {

@@ -1,5 +1,5 @@
-//! Every key of the configuration has an effect, or is warned about. The list of keys is the product's own, so a new key
-//! without an entry here fails.
+//! Every configuration key has an effect or a warning. The list of keys comes from the server, so a new key without an
+//! entry here fails.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -9,33 +9,32 @@ use muster_server::config::{Config, Database, RawConfig};
 use muster_server::server::{self, InProcessNodes};
 use serde_json::{Value, json};
 
-use crate::test_server::{TestServer, TWO_NODES};
+use crate::test_server::{TWO_NODES, TestServer};
 
-/// How it shows that a key is read.
+/// How a key takes effect.
 enum KeyEffect {
-    /// A start with this value prints a warning that names the key.
+    /// With this value the server warns that the key has no effect.
     Warning(&'static str),
-    /// A decision of the core depends on it: the settings differ, and `muster-core/tests/it/settings.rs` has a story for
-    /// each of their fields.
+    /// The value changes the settings of the core; `muster-core/tests/it/settings.rs` has a scenario for each of them.
     CoreSetting(&'static str),
-    /// With these keys beside it, what the server is made from differs.
+    /// The value, with these other keys, changes a part of the resolved configuration.
     ResolvedConfig(&'static [(&'static str, &'static str)], &'static str, fn(&Config) -> String),
-    /// A server with this value answers otherwise than one without.
+    /// A server with this value responds differently from one without.
     ServerResponse(&'static str, fn(&TestServer) -> String),
-    /// This function tries it.
+    /// This function checks the effect.
     CheckedBy(fn()),
-    /// This file tries it: tests that need more than a server.
+    /// This file checks the effect, because the test needs more than a server.
     TestedIn(&'static str),
 }
 
 fn effect_of_key(key: &str) -> Option<KeyEffect> {
-    use KeyEffect::{ServerResponse, CoreSetting, TestedIn, ResolvedConfig, CheckedBy, Warning};
+    use KeyEffect::{CheckedBy, CoreSetting, ResolvedConfig, ServerResponse, TestedIn, Warning};
     Some(match key {
         "environment" => ResolvedConfig(&[], "production", |config| config.environment.clone()),
-        "listen" | "data_dir" => TestedIn("muster-server/tests/it/house.rs"),
+        "listen" | "data_dir" => TestedIn("muster-server/tests/it/test_server.rs"),
         "cluster" => TestedIn("muster/tests/transcripts/topology.md"),
         "policies.dir" => TestedIn("muster/tests/it/policies.rs"),
-        "auth.mode" => ServerResponse("tokens", |house| anonymous_status(house, "/api/v1/jobs")),
+        "auth.mode" => ServerResponse("tokens", |server| anonymous_status(server, "/api/v1/jobs")),
         "log.format" => ResolvedConfig(&[], "json", |config| format!("{:?}", config.log)),
         "log.level" => ResolvedConfig(&[], "debug", |config| format!("{:?}", config.log)),
         "scheduler.scheduling_interval_ms" => CheckedBy(planner_rounds_follow_the_configured_interval),
@@ -65,7 +64,7 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         "database.sslrootcert" | "database.sslcert" | "database.sslkey" => {
             TestedIn("muster-store/tests/it/tls.rs")
         }
-        "database.start_timeout_secs" => TestedIn("muster-server/tests/it/start.rs"),
+        "database.start_timeout_secs" => TestedIn("muster-server/tests/it/server_start.rs"),
         "api.max_connections" | "api.max_connections_per_address" => ResolvedConfig(&[], "17", |config| {
             let limits = &config.api;
             format!("{limits:?}")
@@ -74,7 +73,7 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         | "scheduler.max_jobs_per_tenant"
         | "scheduler.max_remembered_jobs"
         | "scheduler.utc_offset_minutes"
-        | "scheduler.weight_waste"
+        | "scheduler.weight_fragmentation"
         | "scheduler.weight_locality"
         | "scheduler.weight_health"
         | "scheduler.aging_per_minute"
@@ -84,19 +83,19 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         | "scheduler.reserve_one_node_in" => CoreSetting("17"),
         "agent.node_id" => CheckedBy(the_local_node_registers_under_the_configured_id),
         "agent.heartbeat_interval_ms" => {
-            ServerResponse("3600000", |house| field_changes(house, "/api/v1/nodes/n01", "last_heartbeat"))
+            ServerResponse("3600000", |server| field_changes(server, "/api/v1/nodes/n01", "last_heartbeat"))
         }
-        "agent.metrics_interval_ms" => ServerResponse("3600000", |house| {
+        "agent.metrics_interval_ms" => ServerResponse("3600000", |server| {
             let hot = json!({"command": ["x"], "gpu_count": 4,
                 "annotations": {"muster.sim/runtime": "1h", "muster.sim/temperature": "60"}});
-            house.wait_for_state(&house.submit(hot), "running");
-            field_changes(house, "/api/v1/gpus/n01/0", "last_health_check")
+            server.wait_for_state(&server.submit(hot), "running");
+            field_changes(server, "/api/v1/gpus/n01/0", "last_health_check")
         }),
         "agent.health_check_interval_ms" => {
-            ServerResponse("100", |house| field_changes(house, "/api/v1/gpus/n01/0", "last_health_check"))
+            ServerResponse("100", |server| field_changes(server, "/api/v1/gpus/n01/0", "last_health_check"))
         }
         "agent.container_runtime" => Warning("podman"),
-        "database.url" => TestedIn("muster-server/tests/it/house.rs"),
+        "database.url" => TestedIn("muster-server/tests/it/test_server.rs"),
         "database.host" => ResolvedConfig(&[], "db", database_text),
         "database.port" => ResolvedConfig(&[("database.host", "db")], "5433", database_text),
         "database.user" => ResolvedConfig(&[("database.host", "db")], "ada", database_text),
@@ -120,11 +119,13 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         "api.cors_origins" | "api.allowed_hosts" | "api.rate_limit_rps" => {
             TestedIn("muster-server/tests/it/access.rs")
         }
-        "metrics.enabled" => ServerResponse("false", |house| anonymous_status(house, "/metrics")),
-        "metrics.path" => ServerResponse("/prom", |house| anonymous_status(house, "/metrics") + &anonymous_status(house, "/prom")),
+        "metrics.enabled" => ServerResponse("false", |server| anonymous_status(server, "/metrics")),
+        "metrics.path" => ServerResponse("/prom", |server| {
+            anonymous_status(server, "/metrics") + &anonymous_status(server, "/prom")
+        }),
         "metrics.port" => CheckedBy(metrics_port_serves_only_metrics),
-        "metrics.namespace" => ServerResponse("gpus", |house| {
-            house.client().get("/metrics").text.contains("gpus_jobs_total").to_string()
+        "metrics.namespace" => ServerResponse("gpus", |server| {
+            server.client().get("/metrics").text.contains("gpus_jobs_total").to_string()
         }),
         "telemetry.tracing_enabled" => {
             const COLLECTOR: &[(&str, &str)] = &[("telemetry.otlp_endpoint", "http://127.0.0.1:4318")];
@@ -140,32 +141,36 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
 
 #[test]
 fn every_configuration_key_has_an_effect_or_a_warning() {
-    let keys: Vec<&'static str> = load(&[]).show().into_iter().map(|shown| shown.key).collect();
+    let keys: Vec<&'static str> = load(&[]).show().into_iter().map(|entry| entry.key).collect();
     assert!(keys.len() > 70, "{keys:?}");
     let wrong: Vec<String> = keys.iter().filter_map(|key| key_problem(key)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 fn key_problem(key: &'static str) -> Option<String> {
-    let Some(shown) = effect_of_key(key) else { return Some(format!("`{key}`: say here how it shows")) };
-    let ok = match shown {
+    let Some(effect) = effect_of_key(key) else {
+        return Some(format!("`{key}`: add an entry to `effect_of_key`"));
+    };
+    let ok = match effect {
         KeyEffect::Warning(value) => {
             let named = |warning: &String| warning.starts_with(&format!("`{key}` has no effect"));
             load(&[(key, value)]).warnings.iter().any(named)
         }
         KeyEffect::CoreSetting(value) => load(&[(key, value)]).settings != load(&[]).settings,
-        KeyEffect::ResolvedConfig(beside, value, look) => {
+        KeyEffect::ResolvedConfig(beside, value, read) => {
             let with: Vec<_> = beside.iter().filter(|(other, _)| *other != key).copied().collect();
-            look(&load(&[&with[..], &[(key, value)]].concat())) != look(&load(beside))
+            read(&load(&[&with[..], &[(key, value)]].concat())) != read(&load(beside))
         }
-        KeyEffect::ServerResponse(value, look) => look(&two_node_server(&[(key, value)])) != look(&two_node_server(&[])),
-        KeyEffect::CheckedBy(try_it) => {
-            try_it();
+        KeyEffect::ServerResponse(value, read) => {
+            read(&two_node_server(&[(key, value)])) != read(&two_node_server(&[]))
+        }
+        KeyEffect::CheckedBy(check) => {
+            check();
             true
         }
         KeyEffect::TestedIn(file) => file_mentions_key(file, key),
     };
-    (!ok).then(|| format!("`{key}` has no effect that shows"))
+    (!ok).then(|| format!("`{key}` has no visible effect"))
 }
 
 fn load(settings: &[(&'static str, &str)]) -> Config {
@@ -178,20 +183,20 @@ fn two_node_server(settings: &[(&'static str, &str)]) -> TestServer {
     TestServer::with_settings(settings, Some(TWO_NODES)).wait_for_gpus(8)
 }
 
-/// Whether a file speaks of a key, by its own name or the last part of it.
+/// Whether a file mentions a key, by its full name or the last part of it.
 fn file_mentions_key(file: &str, key: &str) -> bool {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file));
     let last = key.rsplit('.').next().unwrap_or(key);
     text.is_ok_and(|text| text.contains(key) || text.contains(last) || text.contains(&last.replace('_', "-")))
 }
 
-fn anonymous_status(house: &TestServer, path: &str) -> String {
-    house.client().anonymous().get_unchecked(path).status.to_string()
+fn anonymous_status(server: &TestServer, path: &str) -> String {
+    server.client().anonymous().get_unchecked(path).status.to_string()
 }
 
-fn default_priority_of_a_job(house: &TestServer) -> String {
-    let job = house.submit(json!({"script": "x", "hold": true}));
-    house.get(&format!("/api/v1/jobs/{job}"))["priority"].to_string()
+fn default_priority_of_a_job(server: &TestServer) -> String {
+    let job = server.submit(json!({"script": "x", "hold": true}));
+    server.get(&format!("/api/v1/jobs/{job}"))["priority"].to_string()
 }
 
 fn database_text(config: &Config) -> String {
@@ -201,10 +206,10 @@ fn database_text(config: &Config) -> String {
     }
 }
 
-/// Whether a field takes another value within a second or two.
-fn field_changes(house: &TestServer, path: &str, field: &str) -> String {
-    let read = || house.get(path)[field].clone();
-    house.wait_until("a first value", |_| read() != Value::Null);
+/// Whether the value of a field changes within 2.5 seconds.
+fn field_changes(server: &TestServer, path: &str, field: &str) -> String {
+    let read = || server.get(path)[field].clone();
+    server.wait_until("a first value", |_| read() != Value::Null);
     let (first, end) = (read(), Instant::now() + Duration::from_millis(2_500));
     while read() == first && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(50));
@@ -213,8 +218,8 @@ fn field_changes(house: &TestServer, path: &str, field: &str) -> String {
 }
 
 fn planner_rounds_follow_the_configured_interval() {
-    let rounds = |house: &TestServer| -> u64 {
-        let text = house.client().get("/metrics").text;
+    let rounds = |server: &TestServer| -> u64 {
+        let text = server.client().get("/metrics").text;
         let line = text.lines().find(|line| line.starts_with("muster_schedule_round_seconds_count"));
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
     };
@@ -246,7 +251,7 @@ fn the_local_node_registers_under_the_configured_id() {
 
 fn metrics_port_serves_only_metrics() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let _house = two_node_server(&[("metrics.port", &port.to_string())]);
+    let _server = two_node_server(&[("metrics.port", &port.to_string())]);
     let alone = crate::client::Client::new(&format!("http://127.0.0.1:{port}"), None);
     assert_eq!(alone.get_unchecked("/metrics").status, 200);
     assert_eq!(alone.get_unchecked("/api/v1/jobs").status, 404);

@@ -1,4 +1,4 @@
-//! Health, metrics, the document, and the pages made from it.
+//! Health, metrics, the OpenAPI document and the HTML pages.
 
 use serde_json::json;
 
@@ -6,12 +6,12 @@ use crate::test_server::TestServer;
 
 #[test]
 fn the_leader_is_healthy_on_every_health_route() {
-    let house = TestServer::without_nodes();
+    let server = TestServer::without_nodes();
     for path in ["/health", "/api/v1/health", "/readyz", "/healthz"] {
-        assert_eq!(house.get(path)["status"], "healthy", "{path}");
+        assert_eq!(server.get(path)["status"], "healthy", "{path}");
     }
-    assert_eq!(house.client().get("/healthz").text, r#"{"status":"healthy"}"#);
-    assert_eq!(house.client().send("HEAD", "/health", &[], b"").status, 200);
+    assert_eq!(server.client().get("/healthz").text, r#"{"status":"healthy"}"#);
+    assert_eq!(server.client().send("HEAD", "/health", &[], b"").status, 200);
 }
 
 #[test]
@@ -28,20 +28,20 @@ fn a_standby_serves_lists_and_names_the_leader() {
     assert_eq!(standby.get("/api/v1/jobs")["jobs"][0]["name"], "seen");
     assert_eq!(standby.get(&format!("/api/v1/jobs/{job}"))["phase"], "Held");
     let refused = standby.client().post("/api/v1/jobs", &json!({"script": "x"}));
-    let says = standby.expect_problem(&refused, 503, "unavailable");
-    assert!(says.starts_with("this server stands by for"), "{says}");
+    let detail = standby.expect_problem(&refused, 503, "unavailable");
+    assert!(detail.starts_with("this server is a standby; the leader is"), "{detail}");
     assert_eq!(refused.header("retry-after"), "1");
     standby.expect_problem(&standby.client().delete(&format!("/api/v1/jobs/{job}")), 503, "unavailable");
     standby.expect_problem(&standby.client().get("/api/v1/nodes"), 503, "unavailable");
     leader.stop();
-    standby.wait_until("its turn", |house| house.client().get("/readyz").status == 200);
+    standby.wait_until("the standby to become leader", |server| server.client().get("/readyz").status == 200);
     assert_eq!(standby.client().delete(&format!("/api/v1/jobs/{job}")).status, 200);
 }
 
 #[test]
 fn the_openapi_document_is_served_and_complete() {
-    let house = TestServer::without_nodes();
-    let document = house.get("/api/v1/openapi.json");
+    let server = TestServer::without_nodes();
+    let document = server.get("/api/v1/openapi.json");
     assert!(document["openapi"].as_str().unwrap().starts_with("3."));
     let mut operations = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -61,9 +61,9 @@ fn the_openapi_document_is_served_and_complete() {
 
 #[test]
 fn html_pages_load_nothing_external() {
-    let house = TestServer::without_nodes();
+    let server = TestServer::without_nodes();
     for path in ["/", "/api/v1/docs"] {
-        let page = house.client().get(path);
+        let page = server.client().get(path);
         assert_eq!((page.status, page.header("content-type")), (200, "text/html; charset=utf-8"), "{path}");
         assert!(page.header("content-security-policy").starts_with("default-src 'none'"), "{path}");
         let policy = page.header("content-security-policy").to_string();
@@ -75,10 +75,10 @@ fn html_pages_load_nothing_external() {
 
 #[test]
 fn metrics_show_jobs_gpus_and_nodes() {
-    let house = TestServer::new();
-    house.wait_for_state(&house.submit_sleeper("1h", 3), "running");
-    house.submit(json!({"script": "x", "hold": true}));
-    let metrics = house.client().get("/metrics");
+    let server = TestServer::new();
+    server.wait_for_state(&server.submit_sleeper("1h", 3), "running");
+    server.submit(json!({"script": "x", "hold": true}));
+    let metrics = server.client().get("/metrics");
     assert!(metrics.header("content-type").starts_with("application/openmetrics-text"));
     let lines = [
         "muster_jobs{state=\"running\"} 1",
@@ -107,13 +107,13 @@ fn metrics_show_jobs_gpus_and_nodes() {
 
 #[test]
 fn metrics_count_preemptions() {
-    let house = TestServer::new();
-    let lower: Vec<String> = (0..2).map(|_| house.submit_sleeper("1h", 4)).collect();
-    lower.iter().for_each(|job| drop(house.wait_for_state(job, "running")));
+    let server = TestServer::new();
+    let lower: Vec<String> = (0..2).map(|_| server.submit_sleeper("1h", 4)).collect();
+    lower.iter().for_each(|job| drop(server.wait_for_state(job, "running")));
     let urgent = json!({"script": "x", "gpu_count": 4, "priority": 9000,
         "annotations": {"muster.sim/runtime": "1h"}});
-    house.wait_for_state(&house.submit(urgent), "running");
-    let metrics = house.client().get("/metrics").text;
+    server.wait_for_state(&server.submit(urgent), "running");
+    let metrics = server.client().get("/metrics").text;
     for line in ["muster_decisions_total{result=\"preempted\"} 1", "gpu_scheduler_preemptions_total 1"] {
         assert!(metrics.contains(line), "no `{line}` in\n{metrics}");
     }
@@ -121,9 +121,9 @@ fn metrics_count_preemptions() {
 
 #[test]
 fn a_plain_request_id_of_the_client_is_kept() {
-    let house = TestServer::without_nodes();
+    let server = TestServer::without_nodes();
     let id = |given: &str| {
-        house
+        server
             .client()
             .send("GET", "/healthz", &[("X-Request-Id", given)], b"")
             .header("x-request-id")

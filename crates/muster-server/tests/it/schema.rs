@@ -1,6 +1,6 @@
-//! Checks answers against the OpenAPI document: known route, known status, known media type, right shape.
+//! Checks responses against the OpenAPI document: route, status, media type and schema.
 //!
-//! Reads the part of JSON Schema that our document uses.
+//! Supports the part of JSON Schema that the document uses.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ pub fn document() -> &'static Value {
     DOCUMENT.get_or_init(|| serde_json::to_value(muster_server::http::openapi()).unwrap())
 }
 
-/// Panic if the document does not promise this answer.
+/// Panic if the document does not describe this response.
 pub fn check_reply(method: &str, path: &str, reply: &HttpReply) {
     let path = path.split('?').next().unwrap_or_default();
     if UNDOCUMENTED_PATHS.contains(&path) || method == "HEAD" || method == "OPTIONS" {
@@ -31,17 +31,17 @@ pub fn check_reply(method: &str, path: &str, reply: &HttpReply) {
     let responses = &operation["responses"];
     let response = match &responses[reply.status.to_string()] {
         Value::Null => &responses["default"],
-        promised => promised,
+        described => described,
     };
     let media = reply.header("content-type").split(';').next().unwrap_or_default();
     let schema = &response["content"][media]["schema"];
-    assert!(!schema.is_null(), "{method} {path} {}: `{media}` was not promised", reply.status);
+    assert!(!schema.is_null(), "{method} {path} {}: `{media}` is not documented", reply.status);
     if media.ends_with("json") {
         assert_matches_schema(schema, &reply.json(), &format!("{method} {path} {}", reply.status));
     }
 }
 
-/// The operation whose path matches; one without parameters goes first.
+/// The operation whose path matches; a path without parameters takes precedence.
 fn operation(method: &str, path: &str) -> Option<&'static Value> {
     let paths = document()["paths"].as_object()?;
     let mut matching: Vec<&String> = paths.keys().filter(|known| path_matches(known, path)).collect();
@@ -53,14 +53,14 @@ fn operation(method: &str, path: &str) -> Option<&'static Value> {
 fn path_matches(known: &str, path: &str) -> bool {
     let (known, path): (Vec<&str>, Vec<&str>) = (known.split('/').collect(), path.split('/').collect());
     known.len() == path.len()
-        && known.iter().zip(&path).all(|(known, said)| known.starts_with('{') || known == said)
+        && known.iter().zip(&path).all(|(known, segment)| known.starts_with('{') || known == segment)
 }
 
 fn check_body(name: &str, reply: &HttpReply) {
     assert_matches_schema(&document()["components"]["schemas"][name], &reply.json(), name);
 }
 
-/// Panic unless a value fits a schema, naming the place.
+/// Panic unless a value matches a schema; the message names the location.
 pub fn assert_matches_schema(schema: &Value, value: &Value, at: &str) {
     if let Err(problem) = match_schema(schema, value, at) {
         panic!("{problem}");
@@ -79,20 +79,20 @@ fn match_schema(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
     }
     for choices in [&schema["oneOf"], &schema["anyOf"]].into_iter().filter_map(Value::as_array) {
         if !choices.iter().any(|choice| match_schema(choice, value, at).is_ok()) {
-            return Err(format!("{at}: {value} fits none of {choices:?}"));
+            return Err(format!("{at}: {value} matches none of {choices:?}"));
         }
     }
-    if let Some(words) = schema["enum"].as_array()
-        && !words.contains(value)
+    if let Some(values) = schema["enum"].as_array()
+        && !values.contains(value)
     {
-        return Err(format!("{at}: {value} is none of {words:?}"));
+        return Err(format!("{at}: {value} is none of {values:?}"));
     }
     match_type(&schema["type"], value, at)?;
     match_members(schema, value, at)
 }
 
 fn match_type(wanted: &Value, value: &Value, at: &str) -> Result<(), String> {
-    let is = |word: &Value| match word.as_str() {
+    let is_of_type = |name: &Value| match name.as_str() {
         Some("null") => value.is_null(),
         Some("boolean") => value.is_boolean(),
         Some("string") => value.is_string(),
@@ -102,11 +102,11 @@ fn match_type(wanted: &Value, value: &Value, at: &str) -> Result<(), String> {
         Some("object") => value.is_object(),
         _ => true,
     };
-    let fits = match wanted {
-        Value::Array(words) => words.iter().any(is),
-        word => is(word),
+    let matches = match wanted {
+        Value::Array(names) => names.iter().any(is_of_type),
+        name => is_of_type(name),
     };
-    if fits { Ok(()) } else { Err(format!("{at}: {value} is no {wanted}")) }
+    if matches { Ok(()) } else { Err(format!("{at}: {value} is not of type {wanted}")) }
 }
 
 fn match_members(schema: &Value, value: &Value, at: &str) -> Result<(), String> {
@@ -128,14 +128,14 @@ fn match_members(schema: &Value, value: &Value, at: &str) -> Result<(), String> 
     Ok(())
 }
 
-/// Call `see` with each field of an answer, as `Type.field`, and its value; null where it is absent.
-pub fn visit_fields(method: &str, path: &str, value: &Value, see: &mut dyn FnMut(&str, &Value)) {
+/// Call `visit` with each field of a response, as `Type.field`, and its value; null if it is absent.
+pub fn visit_fields(method: &str, path: &str, value: &Value, visit: &mut dyn FnMut(&str, &Value)) {
     let path = path.split('?').next().unwrap_or_default();
     let operation = operation(method, path).unwrap_or_else(|| panic!("{path} is not in the document"));
-    visit_schema(response_schema(operation), "", value, see);
+    visit_schema(response_schema(operation), "", value, visit);
 }
 
-/// Every field of every type that answers of this method consist of, as `Type.field`.
+/// Every field of every type in responses of this method, as `Type.field`.
 pub fn response_fields(method: &str) -> BTreeSet<String> {
     let mut fields = BTreeSet::new();
     let mut types = BTreeSet::new();
@@ -155,25 +155,25 @@ fn resolve_ref(schema: &Value) -> Option<(&str, &'static Value)> {
 }
 
 fn subschemas(schema: &Value) -> impl Iterator<Item = &Value> {
-    ["allOf", "oneOf", "anyOf"].into_iter().flat_map(|word| schema[word].as_array().into_iter().flatten())
+    ["allOf", "oneOf", "anyOf"].into_iter().flat_map(|key| schema[key].as_array().into_iter().flatten())
 }
 
-fn visit_schema(schema: &Value, name: &str, value: &Value, see: &mut dyn FnMut(&str, &Value)) {
+fn visit_schema(schema: &Value, name: &str, value: &Value, visit: &mut dyn FnMut(&str, &Value)) {
     if let Some((name, schema)) = resolve_ref(schema) {
-        return visit_schema(schema, name, value, see);
+        return visit_schema(schema, name, value, visit);
     }
     if value.is_null() {
         return;
     }
-    subschemas(schema).for_each(|part| visit_schema(part, name, value, see));
-    for (field, of) in schema["properties"].as_object().into_iter().flatten() {
-        see(&format!("{name}.{field}"), &value[field]);
-        visit_schema(of, &format!("{name}.{field}"), &value[field], see);
+    subschemas(schema).for_each(|part| visit_schema(part, name, value, visit));
+    for (field, schema_of_field) in schema["properties"].as_object().into_iter().flatten() {
+        visit(&format!("{name}.{field}"), &value[field]);
+        visit_schema(schema_of_field, &format!("{name}.{field}"), &value[field], visit);
     }
-    value.as_array().into_iter().flatten().for_each(|item| visit_schema(&schema["items"], name, item, see));
+    value.as_array().into_iter().flatten().for_each(|item| visit_schema(&schema["items"], name, item, visit));
     if schema["additionalProperties"].is_object() {
         let members = value.as_object().into_iter().flatten();
-        members.for_each(|(_, member)| visit_schema(&schema["additionalProperties"], name, member, see));
+        members.for_each(|(_, member)| visit_schema(&schema["additionalProperties"], name, member, visit));
     }
 }
 
@@ -189,8 +189,8 @@ fn collect_fields(schema: &Value, name: &str, types: &mut BTreeSet<String>, fiel
     for part in subschemas(schema).chain(inside) {
         collect_fields(part, name, types, fields);
     }
-    for (field, of) in schema["properties"].as_object().into_iter().flatten() {
+    for (field, schema_of_field) in schema["properties"].as_object().into_iter().flatten() {
         fields.insert(format!("{name}.{field}"));
-        collect_fields(of, &format!("{name}.{field}"), types, fields);
+        collect_fields(schema_of_field, &format!("{name}.{field}"), types, fields);
     }
 }

@@ -1,24 +1,24 @@
-//! The document and the server agree: for every route, values from both sides of what the document's schemas allow are
-//! sent, and only those that it allows are taken.
+//! Server and OpenAPI document agree: for every route, values that the schemas allow are accepted, and values that they
+//! forbid are refused.
 //!
-//! One property or parameter is varied at a time over a request that is known to be good. Where one field depends on
-//! another, which a schema of ours does not say, the other is left out.
+//! One property or parameter of a valid request is varied at a time. If a field excludes another one, which the schemas
+//! do not express, the other one is left out.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Map, Value, json};
 
 use crate::client::HttpReply;
-use crate::test_server::TestServer;
 use crate::schema::document;
+use crate::test_server::TestServer;
 
-/// Texts that are sent where the document allows any.
+/// Texts sent for an unconstrained string.
 const UNCONSTRAINED_TEXTS: [&str; 3] = ["", "plain", "ünï\ncode"];
 
-/// Good requests by the name of their schema.
+/// A valid body of each schema.
 fn valid_body(schema: &str) -> Map<String, Value> {
     let base = match schema {
-        // Two things to run, so that each may be left out.
+        // Both an image and a command, so that each may be removed.
         "SubmitJob" => json!({"image": "i", "command": ["x"], "hold": true}),
         "TenantSpec" => json!({"id": "generated", "name": "generated"}),
         "NodeSpec" => json!({"name": "generated", "cpu_cores": 4, "memory_mb": 1024}),
@@ -28,19 +28,19 @@ fn valid_body(schema: &str) -> Map<String, Value> {
         "TokenSpec" => json!({"name": "generated", "role": "member", "tenant_id": "default"}),
         "WindowSpec" => json!({"name": window_name(), "nodes": ["n01"], "duration": "1h"}),
         "PolicyApply" => json!({"files": {}, "dry_run": true}),
-        "AfterFields" => json!({"job": "job-1"}),
+        "DependencyFields" => json!({"job": "job-1"}),
         _ => json!({}),
     };
     base.as_object().unwrap().clone()
 }
 
-/// The name of a window is unique.
+/// A window name that no other test request uses.
 fn window_name() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("w{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A good request with one property changed, and without those that contradict it.
+/// A valid body with one property changed, and without the properties that contradict it.
 fn valid_body_with(schema: &str, property: &str, value: &Value) -> Value {
     let mut body = valid_body(schema);
     match (schema, property, value.as_str()) {
@@ -52,15 +52,15 @@ fn valid_body_with(schema: &str, property: &str, value: &Value) -> Value {
     Value::Object(body)
 }
 
-/// Properties whose good values depend on the hour, on another property, or on what is installed.
+/// Properties whose valid values depend on the time, on another property, or on the hardware.
 fn is_excluded(schema: &str, property: &str) -> bool {
-    let apart = [
+    let excluded = [
         ("TokenSpec", "tenant_id"),
         ("WindowSpec", "duration"),
         ("WindowSpec", "from"),
         ("WindowSpec", "until"),
         ("WindowSpec", "nodes"),
-        ("WhatIfAsk", "set"),
+        ("WhatIfRequest", "set"),
         ("PolicyApply", "files"),
         ("NodeSpec", "numa_nodes"),
         ("GpuPartition", "profiles"),
@@ -68,7 +68,7 @@ fn is_excluded(schema: &str, property: &str) -> bool {
         ("TenantChange", "max_gpus"),
         ("TenantChange", "max_gpus_by_model"),
     ];
-    apart.contains(&(schema, property))
+    excluded.contains(&(schema, property))
 }
 
 fn resolve_ref(schema: &Value) -> (&str, &Value) {
@@ -80,8 +80,8 @@ fn resolve_ref(schema: &Value) -> (&str, &Value) {
 
 fn types(schema: &Value) -> Vec<&str> {
     match &schema["type"] {
-        Value::Array(words) => words.iter().filter_map(Value::as_str).collect(),
-        word => word.as_str().into_iter().collect(),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
+        name => name.as_str().into_iter().collect(),
     }
 }
 
@@ -89,35 +89,35 @@ fn choices(schema: &Value) -> impl Iterator<Item = &Value> {
     [&schema["oneOf"], &schema["anyOf"]].into_iter().filter_map(Value::as_array).flatten()
 }
 
-/// Values that the schema allows: every word, both ends of a range, every example of a pattern.
+/// Values that the schema allows: every enum value, both ends of a range, every example of a pattern.
 fn allowed_values(schema: &Value) -> Vec<Value> {
     let (name, schema) = resolve_ref(schema);
-    if let Some(words) = schema["enum"].as_array() {
-        return words.clone();
+    if let Some(values) = schema["enum"].as_array() {
+        return values.clone();
     }
     let mut values: Vec<Value> = choices(schema).flat_map(allowed_values).collect();
-    for word in types(schema) {
-        match word {
+    for name_of_type in types(schema) {
+        match name_of_type {
             "null" => values.push(Value::Null),
             "boolean" => values.extend([json!(true), json!(false)]),
-            "integer" | "number" => values.extend(allowed_numbers(schema, word)),
+            "integer" | "number" => values.extend(allowed_numbers(schema, name_of_type)),
             "string" => values.extend(allowed_texts(schema)),
             "array" => {
                 values.push(json!([]));
                 values.extend(allowed_values(&schema["items"]).into_iter().map(|item| json!([item])));
             }
             "object" => values.extend(allowed_objects(name, schema)),
-            other => panic!("a type that nobody knows: {other}"),
+            other => panic!("unknown type: {other}"),
         }
     }
     values
 }
 
-fn allowed_numbers(schema: &Value, word: &str) -> Vec<Value> {
+fn allowed_numbers(schema: &Value, name_of_type: &str) -> Vec<Value> {
     let highest = if schema["format"] == "int32" { i64::from(i32::MAX) } else { i64::MAX };
     let end =
         |key: &str, other: i64| if schema[key].is_number() { schema[key].clone() } else { json!(other) };
-    if word == "number" && !schema["maximum"].is_number() {
+    if name_of_type == "number" && !schema["maximum"].is_number() {
         return vec![json!(0.5), json!(1)];
     }
     vec![end("minimum", 0), end("maximum", highest)]
@@ -139,7 +139,9 @@ fn allowed_objects(name: &str, schema: &Value) -> Vec<Value> {
     }
     let key = schema["propertyNames"]["examples"][0].as_str().unwrap_or("key");
     let mut maps = vec![json!({})];
-    maps.extend(allowed_values(&schema["additionalProperties"]).into_iter().map(|value| json!({ key: value })));
+    maps.extend(
+        allowed_values(&schema["additionalProperties"]).into_iter().map(|value| json!({ key: value })),
+    );
     maps
 }
 
@@ -148,16 +150,20 @@ fn allowed_bodies(name: &str, schema: &Value) -> Vec<Value> {
     let properties = schema["properties"].as_object().unwrap();
     let varied =
         properties.iter().filter(|(property, _)| !is_excluded(name, property)).flat_map(|(property, one)| {
-            allowed_values(one).into_iter().map(|value| valid_body_with(name, property, &value)).collect::<Vec<_>>()
+            allowed_values(one)
+                .into_iter()
+                .map(|value| valid_body_with(name, property, &value))
+                .collect::<Vec<_>>()
         });
     std::iter::once(Value::Object(valid_body(name))).chain(varied).collect()
 }
 
-/// Whether a value is inside a schema, as far as our schemas go. Texts that fit a pattern are its examples.
+/// Whether a schema allows a value, for the parts of JSON Schema that the document uses. Of the texts that match a
+/// pattern only its examples count.
 fn schema_allows(schema: &Value, value: &Value) -> bool {
     let (_, schema) = resolve_ref(schema);
-    if let Some(words) = schema["enum"].as_array() {
-        return words.contains(value);
+    if let Some(values) = schema["enum"].as_array() {
+        return values.contains(value);
     }
     if choices(schema).any(|choice| schema_allows(choice, value)) {
         return true;
@@ -167,7 +173,7 @@ fn schema_allows(schema: &Value, value: &Value) -> bool {
         number >= schema["minimum"].as_f64().unwrap_or(f64::MIN)
             && number <= schema["maximum"].as_f64().unwrap_or(f64::MAX)
     };
-    types(schema).into_iter().any(|word| match word {
+    types(schema).into_iter().any(|name| match name {
         "null" => value.is_null(),
         "boolean" => value.is_boolean(),
         "integer" => (value.is_i64() || value.is_u64()) && number.is_some_and(in_range),
@@ -182,7 +188,7 @@ fn schema_allows_text(schema: &Value, text: &str) -> bool {
     let length = text.chars().count() as u64;
     let fits = length >= schema["minLength"].as_u64().unwrap_or(0)
         && length <= schema["maxLength"].as_u64().unwrap_or(u64::MAX);
-    // One of our patterns only keeps NUL out.
+    // This pattern only excludes NUL.
     if schema["pattern"] == "^[^\\u0000]*$" {
         return !text.contains('\0');
     }
@@ -210,8 +216,8 @@ fn forbidden_values(schema: &Value) -> Vec<Value> {
     ];
     let mut values: Vec<Value> = tries.into_iter().filter(|value| !schema_allows(schema, value)).collect();
     let (_, schema) = resolve_ref(schema);
-    values.extend(schema["maximum"].as_i64().and_then(|most| most.checked_add(1)).map(Value::from));
-    values.extend(schema["minimum"].as_i64().map(|least| json!(least - 1)));
+    values.extend(schema["maximum"].as_i64().and_then(|maximum| maximum.checked_add(1)).map(Value::from));
+    values.extend(schema["minimum"].as_i64().map(|minimum| json!(minimum - 1)));
     values
 }
 
@@ -232,9 +238,9 @@ fn forbidden_bodies(name: &str, schema: &Value) -> Vec<Value> {
     bodies
 }
 
-/// Refused because of how it is written, and not because of what the cluster is.
+/// Whether a request was refused because of its form, and not because of the state of the cluster.
 fn is_malformed(reply: &HttpReply) -> bool {
-    // A plan says what would become of a job, a refusal too.
+    // A dry run answers 200 with the refusal in its body.
     let is_invalid = |status: u16, code: &Value| status == 400 || (status == 422 && code == "invalid");
     match reply.status {
         200 if reply.header("content-type") == "application/json" => {
@@ -245,7 +251,7 @@ fn is_malformed(reply: &HttpReply) -> bool {
     }
 }
 
-/// A path with names of things that exist.
+/// A path with ids of existing objects.
 fn example_path(path: &str) -> String {
     let id = match path.split('/').nth(3) {
         Some("jobs") => "job-1",
@@ -256,26 +262,26 @@ fn example_path(path: &str) -> String {
     path.replace("{id}", id).replace("{node}", "n01").replace("{index}", "0").replace("{version}", "1")
 }
 
-/// Every operation of the document: method, path, and what it says.
+/// Every operation of the document: method, path, operation.
 fn operations() -> Vec<(String, String, &'static Value)> {
     let paths = document()["paths"].as_object().unwrap();
     let of_path = |(path, item): (&String, &'static Value)| {
         let item = item.as_object().unwrap().iter();
-        item.map(|(method, said)| (method.to_uppercase(), path.clone(), said)).collect::<Vec<_>>()
+        item.map(|(method, operation)| (method.to_uppercase(), path.clone(), operation)).collect::<Vec<_>>()
     };
     paths.iter().flat_map(of_path).collect()
 }
 
-/// A server with the objects that `concrete` names.
+/// A server with the objects that [`example_path`] names.
 fn server_with_example_objects() -> TestServer {
-    let house = TestServer::new();
-    house.submit(json!({"name": "first", "command": ["x"], "hold": true}));
+    let server = TestServer::new();
+    server.submit(json!({"name": "first", "command": ["x"], "hold": true}));
     let tenant = json!({"id": "generated", "name": "generated"});
-    assert_eq!(house.client().post("/api/v1/tenants", &tenant).status, 201);
-    house
+    assert_eq!(server.client().post("/api/v1/tenants", &tenant).status, 201);
+    server
 }
 
-/// Collects what the document and the server see differently.
+/// Collects requests about which document and server disagree.
 #[derive(Default)]
 struct SchemaDifferences {
     sent: usize,
@@ -285,15 +291,15 @@ struct SchemaDifferences {
 impl SchemaDifferences {
     fn compare(&mut self, request: &str, is_allowed: bool, reply: &HttpReply) {
         self.sent += 1;
-        // Without an oracle or interpreter nothing is looked at.
+        // Without what-if replay or policy interpreter the server does not check the request.
         if reply.status == 501 {
             return;
         }
         if is_malformed(reply) == is_allowed || (reply.status >= 500 && reply.status != 503) {
-            let word = if is_allowed { "allowed and refused" } else { "forbidden and taken" };
-            let said: String = reply.text.chars().take(160).collect();
+            let difference = if is_allowed { "allowed and refused" } else { "forbidden and accepted" };
+            let text: String = reply.text.chars().take(160).collect();
             let request: String = request.chars().take(140).collect();
-            self.found.push(format!("{word}: {request}: {} {said}", reply.status));
+            self.found.push(format!("{difference}: {request}: {} {text}", reply.status));
         }
     }
 
@@ -305,10 +311,10 @@ impl SchemaDifferences {
 
 #[test]
 fn request_bodies_are_accepted_exactly_as_the_openapi_schemas_allow() {
-    let house = server_with_example_objects();
+    let server = server_with_example_objects();
     let mut differences = SchemaDifferences::default();
-    for (method, path, said) in operations() {
-        let body = &said["requestBody"];
+    for (method, path, operation) in operations() {
+        let body = &operation["requestBody"];
         let schema = &body["content"]["application/json"]["schema"];
         let (name, resolved) = resolve_ref(schema);
         if schema.is_null() {
@@ -316,16 +322,16 @@ fn request_bodies_are_accepted_exactly_as_the_openapi_schemas_allow() {
         }
         let target = example_path(&path);
         let mut send = |body: &[u8], is_allowed| {
-            let reply = house.client().send(&method, &target, &[("Content-Type", "application/json")], body);
+            let reply = server.client().send(&method, &target, &[("Content-Type", "application/json")], body);
             let text = String::from_utf8_lossy(body);
             differences.compare(&format!("{method} {path} {text}"), is_allowed, &reply);
         };
         send(b"", body["required"] != true);
-        // A tenant keeps its id.
+        // The id of a tenant cannot be changed.
         let keeps_its_id =
             |body: &&Value| method != "PUT" || body["id"].is_null() || body["id"] == "generated";
-        let good = allowed_bodies(name, resolved);
-        good.iter().filter(keeps_its_id).for_each(|body| send(&muster_json::to_vec(body), true));
+        let allowed = allowed_bodies(name, resolved);
+        allowed.iter().filter(keeps_its_id).for_each(|body| send(&muster_json::to_vec(body), true));
         forbidden_bodies(name, resolved).iter().for_each(|body| send(&muster_json::to_vec(body), false));
     }
     differences.assert_none();
@@ -333,14 +339,14 @@ fn request_bodies_are_accepted_exactly_as_the_openapi_schemas_allow() {
 
 #[test]
 fn query_parameters_are_accepted_exactly_as_the_openapi_schemas_allow() {
-    let house = server_with_example_objects();
+    let server = server_with_example_objects();
     let mut differences = SchemaDifferences::default();
-    for (method, path, said) in operations() {
-        let parameters = said["parameters"].as_array().into_iter().flatten();
-        // Streams answer for as long as they are open.
-        let is_plain =
+    for (method, path, operation) in operations() {
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        // A stream does not end by itself.
+        let is_testable =
             |one: &&Value| one["in"] == "query" && path != "/api/v1/events" && one["name"] != "follow";
-        for parameter in parameters.filter(is_plain) {
+        for parameter in parameters.filter(is_testable) {
             let (name, schema) = (parameter["name"].as_str().unwrap(), &parameter["schema"]);
             // The job has not started, so it has one attempt at most.
             let values = if name == "attempt" { vec![json!(1)] } else { allowed_values(schema) };
@@ -351,8 +357,12 @@ fn query_parameters_are_accepted_exactly_as_the_openapi_schemas_allow() {
             for (value, is_allowed) in all {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
                 let encoded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
-                let reply =
-                    house.client().send(&method, &format!("{}?{name}={encoded}", example_path(&path)), &[], b"");
+                let reply = server.client().send(
+                    &method,
+                    &format!("{}?{name}={encoded}", example_path(&path)),
+                    &[],
+                    b"",
+                );
                 differences.compare(&format!("{method} {path} {name}={text}"), is_allowed, &reply);
             }
         }

@@ -1,4 +1,4 @@
-//! What one caller may take of the server, and what stays for the others.
+//! Limits of the server per caller: evaluations, audit entries, queued jobs, remembered jobs.
 
 use std::collections::BTreeMap;
 
@@ -7,72 +7,74 @@ use serde_json::{Value, json};
 use crate::test_server::TestServer;
 
 /// The value of a metric without labels.
-fn metric_value(house: &TestServer, name: &str) -> u64 {
-    let text = house.client().get("/metrics").text;
+fn metric_value(server: &TestServer, name: &str) -> u64 {
+    let text = server.client().get("/metrics").text;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no `{name}` in {text}")).parse::<f64>().unwrap() as u64
 }
 
 #[test]
 fn many_readers_share_one_copy_of_the_state() {
-    let house = TestServer::without_nodes();
-    house.submit(json!({"name": "many", "command": ["x"], "gpu_count": 1, "array": "1-3000"}));
-    let before = metric_value(&house, "muster_journal_seq");
-    let asked: Vec<_> = (1..=64)
+    let server = TestServer::without_nodes();
+    server.submit(json!({"name": "many", "command": ["x"], "gpu_count": 1, "array": "1-3000"}));
+    let before = metric_value(&server, "muster_journal_seq");
+    let requests: Vec<_> = (1..=64)
         .map(|task| {
-            let client = house.client().clone();
+            let client = server.client().clone();
             std::thread::spawn(move || client.get(&format!("/api/v1/jobs/job-1.{task}/why")))
         })
         .collect();
-    let mut answers: BTreeMap<u16, u64> = BTreeMap::new();
-    for reply in asked.into_iter().map(|thread| thread.join().unwrap()) {
+    let mut replies: BTreeMap<u16, u64> = BTreeMap::new();
+    for reply in requests.into_iter().map(|thread| thread.join().unwrap()) {
         if reply.status != 200 {
             let code = if reply.status == 429 { "too-many-evaluations" } else { "evaluations-busy" };
-            house.expect_problem(&reply, reply.status, code);
+            server.expect_problem(&reply, reply.status, code);
             assert!(!reply.header("retry-after").is_empty());
         }
-        *answers.entry(reply.status).or_default() += 1;
+        *replies.entry(reply.status).or_default() += 1;
     }
-    let answered = answers[&200];
-    assert!(answered >= 8, "a caller has eight at a time: {answers:?}");
-    assert_eq!(metric_value(&house, "muster_reader_evaluations_total"), answered);
-    assert!(metric_value(&house, "muster_reader_evaluations_running_max") <= 2);
-    let turns = metric_value(&house, "muster_journal_seq") - before;
-    let copies = metric_value(&house, "muster_reader_state_copies_total");
-    assert!((1..=1 + turns).contains(&copies), "{copies} copies in {turns} turns, {answered} answers");
+    let answered = replies[&200];
+    assert!(answered >= 8, "a caller may run eight evaluations at a time: {replies:?}");
+    assert_eq!(metric_value(&server, "muster_reader_evaluations_total"), answered);
+    assert!(metric_value(&server, "muster_reader_evaluations_running_max") <= 2);
+    let turns = metric_value(&server, "muster_journal_seq") - before;
+    let copies = metric_value(&server, "muster_reader_state_copies_total");
+    assert!((1..=1 + turns).contains(&copies), "{copies} copies in {turns} turns, {answered} responses");
 }
 
 #[test]
 fn a_plan_is_evaluated_on_the_newest_state_of_a_small_cluster() {
-    let house = TestServer::new();
+    let server = TestServer::new();
     let job = json!({"name": "x", "command": ["x"], "gpu_count": 4, "tenant_id": "late"});
-    assert_eq!(house.client().post("/api/v1/jobs/plan", &job).json()["outcome"], "refused");
+    assert_eq!(server.client().post("/api/v1/jobs/plan", &job).json()["outcome"], "refused");
     let tenant = json!({"id": "late", "name": "Late"});
-    assert_eq!(house.client().post("/api/v1/tenants", &tenant).status, 201);
-    assert_eq!(house.client().post("/api/v1/jobs/plan", &job).json()["outcome"], "starts");
+    assert_eq!(server.client().post("/api/v1/tenants", &tenant).status, 201);
+    assert_eq!(server.client().post("/api/v1/jobs/plan", &job).json()["outcome"], "starts");
 }
 
-/// The acts of a caller that were refused, as the audit log has them.
-fn refused_audit_entries(house: &TestServer, actor: &str) -> Vec<Value> {
-    let entries = house.get("/api/v1/audit?limit=1000")["entries"].as_array().unwrap().clone();
+/// The refused acts of a caller in the audit log.
+fn refused_audit_entries(server: &TestServer, actor: &str) -> Vec<Value> {
+    let entries = server.get("/api/v1/audit?limit=1000")["entries"].as_array().unwrap().clone();
     entries.into_iter().filter(|entry| entry["actor"] == actor && entry["allowed"] == false).collect()
 }
 
 #[test]
 fn a_flood_of_refused_acts_is_recorded_with_its_count() {
-    let mut house = TestServer::with_settings(&[("auth.mode", "tokens"), ("api.rate_limit_rps", "0")], None);
+    let mut server = TestServer::with_settings(&[("auth.mode", "tokens"), ("api.rate_limit_rps", "0")], None);
     let token = json!({"name": "watcher", "role": "viewer", "tenant_id": "default"});
-    let token = house.client().post("/api/v1/tokens", &token).json();
-    let viewer = house.client().with_token(token["secret"].as_str().unwrap());
+    let token = server.client().post("/api/v1/tokens", &token).json();
+    let viewer = server.client().with_token(token["secret"].as_str().unwrap());
     let long = "x".repeat(8_000);
     for number in 0..100 {
         let reply = viewer.delete(&format!("/api/v1/tenants/{long}{number}"));
-        house.expect_problem(&reply, 403, "forbidden");
+        server.expect_problem(&reply, 403, "forbidden");
     }
-    house.wait_until("the first to be on record", |house| refused_audit_entries(house, "watcher").len() == 10);
-    // What was counted is recorded at the end at the latest, and read by the server that follows.
-    house.stop();
-    let after = house.second_server();
+    server.wait_until("the first entries of the audit log", |server| {
+        refused_audit_entries(server, "watcher").len() == 10
+    });
+    // The remaining count is recorded when the server stops at the latest; the next server reads it.
+    server.stop();
+    let after = server.second_server();
     let acts = refused_audit_entries(&after, "watcher");
     assert_eq!(acts.len(), 11, "{acts:?}");
     assert_eq!(acts.iter().map(|act| act["times"].as_u64().unwrap()).sum::<u64>(), 100);
@@ -84,16 +86,20 @@ fn a_flood_of_refused_acts_is_recorded_with_its_count() {
 
 #[test]
 fn a_request_with_two_host_headers_is_refused() {
-    let house = TestServer::without_nodes();
+    let server = TestServer::without_nodes();
     let two = [("Host", "localhost"), ("Host", "evil.example")];
-    house.expect_problem(&house.client().send("GET", "/api/v1/whoami", &two, b""), 400, "malformed");
+    server.expect_problem(&server.client().send("GET", "/api/v1/whoami", &two, b""), 400, "malformed");
     let same = [("Host", "localhost"), ("Host", "localhost")];
-    house.expect_problem(&house.client().send("GET", "/api/v1/whoami", &same, b""), 400, "malformed");
-    // A whole address in the request line counts, whatever the header says.
+    server.expect_problem(&server.client().send("GET", "/api/v1/whoami", &same, b""), 400, "malformed");
+    // An absolute URI in the request line takes precedence over the header.
     let whole = "http://evil.example/api/v1/whoami";
-    house.expect_problem(&house.client().get_with_headers_unchecked(whole, &[("Host", "localhost")]), 400, "malformed");
-    house.expect_problem(
-        &house.client().get_with_headers_unchecked(whole, &[("Host", "evil.example")]),
+    server.expect_problem(
+        &server.client().get_with_headers_unchecked(whole, &[("Host", "localhost")]),
+        400,
+        "malformed",
+    );
+    server.expect_problem(
+        &server.client().get_with_headers_unchecked(whole, &[("Host", "evil.example")]),
         421,
         "foreign-host",
     );
@@ -101,7 +107,7 @@ fn a_request_with_two_host_headers_is_refused() {
 
 #[test]
 fn queued_jobs_are_limited_per_tenant_and_room_is_kept_for_operators() {
-    let house = TestServer::with_settings(
+    let server = TestServer::with_settings(
         &[
             ("auth.mode", "tokens"),
             ("scheduler.max_queue_size", "1000"),
@@ -109,7 +115,7 @@ fn queued_jobs_are_limited_per_tenant_and_room_is_kept_for_operators() {
         ],
         None,
     );
-    let admin = house.client();
+    let admin = server.client();
     for tenant in ["red", "blue"] {
         assert_eq!(admin.post("/api/v1/tenants", &json!({"id": tenant, "name": tenant})).status, 201);
     }
@@ -118,43 +124,44 @@ fn queued_jobs_are_limited_per_tenant_and_room_is_kept_for_operators() {
     let member = admin.with_token(&member);
     let array = |range: &str| json!({"name": "many", "command": ["x"], "array": range, "hold": true});
     assert_eq!(member.post("/api/v1/jobs", &array("1-985")).status, 201);
-    let refused = house.expect_problem(&member.post("/api/v1/jobs", &array("1-6")), 429, "tenant-queue-full");
+    let refused =
+        server.expect_problem(&member.post("/api/v1/jobs", &array("1-6")), 429, "tenant-queue-full");
     assert!(refused.contains("985") && refused.contains("990"), "{refused}");
     assert_eq!(member.post("/api/v1/jobs", &array("1-5")).status, 201);
     let one = json!({"name": "one", "command": ["x"], "tenant_id": "blue"});
     let other = json!({"name": "ben", "role": "member", "tenant_id": "blue"});
     let other = admin.post("/api/v1/tokens", &other).json()["secret"].as_str().unwrap().to_string();
-    house.expect_problem(&admin.with_token(&other).post("/api/v1/jobs", &one), 429, "queue-full");
+    server.expect_problem(&admin.with_token(&other).post("/api/v1/jobs", &one), 429, "queue-full");
     assert_eq!(admin.post("/api/v1/jobs", &one).status, 201, "room is kept for operators");
 }
 
 #[test]
 fn ended_jobs_leave_memory_and_are_read_from_the_tables() {
-    let house = TestServer::with_settings(&[("scheduler.max_remembered_jobs", "20")], None);
+    let server = TestServer::with_settings(&[("scheduler.max_remembered_jobs", "20")], None);
     let key = [("Content-Type", "application/json"), ("Idempotency-Key", "first")];
     let first = br#"{"name": "first", "command": ["x"], "hold": true}"#;
-    let submitted = house.client().send("POST", "/api/v1/jobs", &key, first);
+    let submitted = server.client().send("POST", "/api/v1/jobs", &key, first);
     assert_eq!(submitted.json()["job_id"], "job-1", "{}", submitted.text);
-    assert_eq!(house.client().delete("/api/v1/jobs/job-1").status, 200);
+    assert_eq!(server.client().delete("/api/v1/jobs/job-1").status, 200);
     for _ in 0..3 {
         let array = json!({"name": "many", "command": ["x"], "array": "1-15", "hold": true});
-        let array = house.submit(array);
-        assert_eq!(house.client().delete(&format!("/api/v1/jobs/{array}")).status, 200);
+        let array = server.submit(array);
+        assert_eq!(server.client().delete(&format!("/api/v1/jobs/{array}")).status, 200);
     }
-    house.wait_until("ended jobs to leave the memory", |house| {
+    server.wait_until("ended jobs to leave the memory", |server| {
         let state = |state: &muster_core::State| (state.ended.len(), state.keys.len());
-        house.cluster().read(state) <= (20, 0)
+        server.cluster().read(state) <= (20, 0)
     });
-    // A repeated submission finds its job, another body with the key does not.
-    let again = house.client().send("POST", "/api/v1/jobs", &key, first);
+    // A repeated submission returns its job; the key with another body is refused.
+    let again = server.client().send("POST", "/api/v1/jobs", &key, first);
     assert_eq!(again.json()["job_id"], "job-1", "{}", again.text);
-    let other = house.client().send("POST", "/api/v1/jobs", &key, br#"{"name": "x", "command": ["x"]}"#);
-    house.expect_problem(&other, 409, "key-reused");
-    // A dependency on it is judged by how it ended.
+    let other = server.client().send("POST", "/api/v1/jobs", &key, br#"{"name": "x", "command": ["x"]}"#);
+    server.expect_problem(&other, 409, "key-reused");
+    // A dependency on the job uses its outcome from the tables.
     let after = |rule: &str| json!({"name": "after", "command": ["x"], "after": [format!("job-1:{rule}")]});
-    house.submit(after("ended"));
-    house.expect_problem(&house.client().post("/api/v1/jobs", &after("succeeded")), 422, "dead-dependency");
-    house.expect_problem(&house.client().delete("/api/v1/jobs/job-1"), 409, "wrong-phase");
-    let plan = house.client().post("/api/v1/jobs/plan", &after("ended")).json();
+    server.submit(after("ended"));
+    server.expect_problem(&server.client().post("/api/v1/jobs", &after("succeeded")), 422, "dead-dependency");
+    server.expect_problem(&server.client().delete("/api/v1/jobs/job-1"), 409, "wrong-phase");
+    let plan = server.client().post("/api/v1/jobs/plan", &after("ended")).json();
     assert!(!plan["summary"].as_str().unwrap().contains("job-1"), "{plan}");
 }

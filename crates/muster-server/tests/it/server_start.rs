@@ -1,5 +1,5 @@
-//! How a server starts on a data folder that was used before: what is damaged, missing or another cluster's is said at
-//! once, and nothing is written over.
+//! Starting a server on a used data folder: a database that is damaged, missing or of another cluster is reported at
+//! once, and nothing is overwritten.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use muster_server::config::{Config, RawConfig};
 use muster_server::server::{self, InProcessNodes, RunningServer, StartError};
 
-/// Far below the half minute that a start once waited for nothing.
+/// Far below the 30 seconds for which a start once waited in vain.
 const START_ERROR_TIME_MAX: Duration = Duration::from_secs(15);
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -45,12 +45,12 @@ impl TempDataDir {
         read_cluster_id(&self.0)
     }
 
-    /// What a start says that must not succeed, at once.
+    /// The error of a start that must fail at once.
     fn start_error(&self) -> String {
         let begin = Instant::now();
-        let said = self.start().err().expect("the start was to be refused").to_string();
-        assert!(begin.elapsed() < START_ERROR_TIME_MAX, "said after {:?}: {said}", begin.elapsed());
-        said
+        let error = self.start().err().expect("the start must fail").to_string();
+        assert!(begin.elapsed() < START_ERROR_TIME_MAX, "failed after {:?}: {error}", begin.elapsed());
+        error
     }
 }
 
@@ -83,21 +83,21 @@ fn a_damaged_database_is_reported_at_once() {
     let file = std::fs::File::options().write(true).open(folder.database()).unwrap();
     let length = file.metadata().unwrap().len();
     file.set_len(length / 2).unwrap();
-    let said = folder.start_error();
-    assert!(said.contains("damaged") && said.contains("restore it from a backup"), "{said}");
+    let error = folder.start_error();
+    assert!(error.contains("damaged") && error.contains("restore it from a backup"), "{error}");
 }
 
 #[test]
 fn a_start_waits_for_an_unreachable_database() {
     let folder = TempDataDir::new("away");
-    // Nobody listens on the port of the TCP multiplexer.
+    // No server listens on port 1 (tcpmux).
     let config = folder.config(&[("database.url", "postgres://ada@127.0.0.1:1/muster")]);
     let mut running = server::start(&config, InProcessNodes::None, Default::default()).unwrap();
     assert!(!running.wait_until_ready(Some(Duration::from_millis(1_500))).unwrap());
     let why = running.why_not_ready();
     assert!(why.contains("connect to the PostgreSQL database `muster`"), "{why}");
     running.stop().unwrap();
-    assert_eq!(config.start_timeout_ms, None, "a start waits for ever unless told otherwise");
+    assert_eq!(config.start_timeout_ms, None, "a start waits forever by default");
     let limited = folder.config(&[("database.start_timeout_secs", "7")]);
     assert_eq!(limited.start_timeout_ms, Some(7_000));
 }
@@ -107,26 +107,26 @@ fn a_used_data_folder_without_its_database_is_refused() {
     let folder = TempDataDir::new("missing");
     let first = folder.start_and_stop();
     assert_eq!(folder.start_and_stop(), first);
-    for spoil in [|file: &Path| std::fs::remove_file(file), |file: &Path| std::fs::write(file, "")] {
-        spoil(&folder.database()).unwrap();
-        let said = folder.start_error();
-        for word in ["muster.db", "missing or empty", first.trim(), "backup", "--new-cluster"] {
-            assert!(said.contains(word), "{word}: {said}");
+    for damage in [|file: &Path| std::fs::remove_file(file), |file: &Path| std::fs::write(file, "")] {
+        damage(&folder.database()).unwrap();
+        let error = folder.start_error();
+        for part in ["muster.db", "missing or empty", first.trim(), "backup", "--new-cluster"] {
+            assert!(error.contains(part), "{part}: {error}");
         }
-        assert_eq!(std::fs::metadata(folder.database()).map_or(0, |facts| facts.len()), 0);
+        assert_eq!(std::fs::metadata(folder.database()).map_or(0, |metadata| metadata.len()), 0);
     }
     start(&new_cluster_config(&folder)).unwrap().stop().unwrap();
     assert_ne!(read_cluster_id(&folder.0), first);
     folder.start_and_stop();
 }
 
-/// Folders of older releases have no marker, but a token file says that they were used.
+/// Data folders of older releases have no `cluster-id`, but a token file shows that they were used.
 #[test]
 fn a_token_file_of_an_older_release_marks_the_data_folder_as_used() {
     let folder = TempDataDir::new("traces");
     std::fs::write(folder.0.join("admin.token"), "mst_x").unwrap();
-    let said = folder.start_error();
-    assert!(said.contains("it holds `admin.token`") && said.contains("--new-cluster"), "{said}");
+    let error = folder.start_error();
+    assert!(error.contains("it holds `admin.token`") && error.contains("--new-cluster"), "{error}");
 }
 
 #[test]
@@ -135,13 +135,13 @@ fn the_database_of_another_cluster_is_refused() {
     let (first, second) = (one.start_and_stop(), other.start_and_stop());
     assert_ne!(first, second);
     std::fs::copy(other.database(), one.database()).unwrap();
-    let said = one.start_error();
-    assert!(said.contains(first.trim()) && said.contains(second.trim()), "{said}");
+    let error = one.start_error();
+    assert!(error.contains(first.trim()) && error.contains(second.trim()), "{error}");
     start(&new_cluster_config(&one)).unwrap().stop().unwrap();
     assert_eq!(read_cluster_id(&one.0), second);
 }
 
-/// The same host name and folder path on two machines must not be one server.
+/// Two machines with the same host name and folder path must not count as one server.
 #[test]
 fn each_server_process_is_a_distinct_lock_holder() {
     let folder = TempDataDir::new("holder");

@@ -1,4 +1,4 @@
-//! A policy that takes its time delays no submission for longer than the interpreter allows.
+//! A slow policy delays a submission at most for the admission timeout of the interpreter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::test_server::TestServer;
 
-/// Refuses every job, after a while.
+/// Refuses every job after a delay.
 struct DelayedRefusal {
     delay: Duration,
 }
@@ -77,11 +77,11 @@ impl Interpreter for DelayedRefusal {
     }
 }
 
-fn server_with_delayed_policy(after: Duration) -> TestServer {
-    let house = TestServer::with_policies(Arc::new(DelayedRefusal { delay: after }));
-    let reply = house.client().post("/api/v1/policies", &json!({"files": {"a.gsky": ""}}));
+fn server_with_delayed_policy(delay: Duration) -> TestServer {
+    let server = TestServer::with_policies(Arc::new(DelayedRefusal { delay }));
+    let reply = server.client().post("/api/v1/policies", &json!({"files": {"a.gsky": ""}}));
     assert_eq!(reply.status, 200, "{}", reply.text);
-    house
+    server
 }
 
 fn job_body() -> serde_json::Value {
@@ -90,24 +90,24 @@ fn job_body() -> serde_json::Value {
 
 #[test]
 fn a_fast_admit_policy_refuses_at_submission() {
-    let house = server_with_delayed_policy(Duration::ZERO);
-    let reply = house.client().post("/api/v1/jobs", &job_body());
+    let server = server_with_delayed_policy(Duration::ZERO);
+    let reply = server.client().post("/api/v1/jobs", &job_body());
     assert_eq!(reply.status, 403, "{}", reply.text);
     assert!(reply.text.contains("closed"), "{}", reply.text);
 }
 
 #[test]
 fn a_slow_admit_policy_delays_no_submission_and_is_called_again_before_the_start() {
-    let house = server_with_delayed_policy(Duration::from_secs(2));
-    // More than may wait for policies at the same time: had they waited for the answer, each would be refused.
+    let server = server_with_delayed_policy(Duration::from_secs(2));
+    // More than may wait for policies at the same time: if the submissions waited for the answer, all would be refused.
     let jobs: Vec<String> = std::thread::scope(|scope| {
-        let submissions: Vec<_> = (0..24).map(|_| scope.spawn(|| house.submit(job_body()))).collect();
+        let submissions: Vec<_> = (0..24).map(|_| scope.spawn(|| server.submit(job_body()))).collect();
         submissions.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    house.wait_until("the policy's answer", |house| {
-        house.client().get(&format!("/api/v1/jobs/{}/why", jobs[0])).text.contains("closed")
+    server.wait_until("the policy's answer", |server| {
+        server.client().get(&format!("/api/v1/jobs/{}/why", jobs[0])).text.contains("closed")
     });
     for job in jobs {
-        assert_eq!(house.get(&format!("/api/v1/jobs/{job}"))["state"], "pending");
+        assert_eq!(server.get(&format!("/api/v1/jobs/{job}"))["state"], "pending");
     }
 }

@@ -1,10 +1,10 @@
-//! The commissioning document's own examples, verbatim.
+//! The examples of the specification, verbatim.
 
 use serde_json::json;
 
 use crate::test_server::TestServer;
 
-/// The body of the document's curl, byte for byte.
+/// The body of the curl example, byte for byte.
 const CURL_BODY: &str = r#"{
     "tenant_id": "default",
     "name": "api-job",
@@ -18,17 +18,20 @@ const CURL_BODY: &str = r#"{
 
 #[test]
 fn the_curl_example_of_the_specification_works_on_a_fresh_install() {
-    let house = TestServer::without_nodes();
+    let server = TestServer::without_nodes();
     let headers = [("User-Agent", "curl/8.5.0"), ("Accept", "*/*"), ("Content-Type", "application/json")];
-    let reply = house.client().send("POST", "/api/v1/jobs", &headers, CURL_BODY.as_bytes());
+    let reply = server.client().send("POST", "/api/v1/jobs", &headers, CURL_BODY.as_bytes());
     assert_eq!(reply.status, 201, "{}", reply.text);
-    let answer = reply.json();
-    assert_eq!((answer["job_id"].as_str(), answer["status"].as_str()), (Some("job-1"), Some("submitted")));
+    let submitted = reply.json();
+    assert_eq!(
+        (submitted["job_id"].as_str(), submitted["status"].as_str()),
+        (Some("job-1"), Some("submitted"))
+    );
     assert_eq!(reply.header("location"), "/api/v1/jobs/job-1");
 
-    let job = house.get("/api/v1/jobs/job-1");
-    assert_eq!(job["state"], "pending", "no node is registered, so it waits");
-    let asked = [
+    let job = server.get("/api/v1/jobs/job-1");
+    assert_eq!(job["state"], "pending", "no node is registered, so the job waits");
+    let expected = [
         ("tenant_id", json!("default")),
         ("name", json!("api-job")),
         ("priority", json!(500)),
@@ -40,14 +43,14 @@ fn the_curl_example_of_the_specification_works_on_a_fresh_install() {
         ("queue_position", json!(1)),
         ("estimated_wait", json!(null)),
     ];
-    for (field, expected) in asked {
-        assert_eq!(job[field], expected, "{field}");
+    for (field, value) in expected {
+        assert_eq!(job[field], value, "{field}");
     }
 }
 
 #[test]
 fn ten_jobs_of_rising_priority_run_highest_first() {
-    let house = TestServer::with_settings(
+    let server = TestServer::with_settings(
         &[],
         Some(
             "nodes: [{ name: n, cpus: 8, memory_gib: 64, gpus: { model: T4, count: 1, memory_mib: 16384 } }]",
@@ -55,16 +58,16 @@ fn ten_jobs_of_rising_priority_run_highest_first() {
     )
     .wait_for_gpus(1);
     // The first one takes the only GPU, so that the others queue up behind it.
-    let first =
-        house.submit(json!({"script": "x", "priority": 10_000, "annotations": {"muster.sim/runtime": "1s"}}));
-    house.wait_for_state(&first, "running");
+    let first = server
+        .submit(json!({"script": "x", "priority": 10_000, "annotations": {"muster.sim/runtime": "1s"}}));
+    server.wait_for_state(&first, "running");
     for number in 1..=10 {
-        house.submit(json!({"name": format!("job-{number}"), "gpu_count": 1, "priority": number * 100,
+        server.submit(json!({"name": format!("job-{number}"), "gpu_count": 1, "priority": number * 100,
             "script": "nvidia-smi", "annotations": {"muster.sim/runtime": "50ms"}}));
     }
-    assert_eq!(house.get("/api/v1/jobs")["total"], 11);
-    house.wait_until("all to end", |house| house.get("/api/v1/jobs?state=completed")["total"] == 11);
-    let list = house.get("/api/v1/jobs");
+    assert_eq!(server.get("/api/v1/jobs")["total"], 11);
+    server.wait_until("all to end", |server| server.get("/api/v1/jobs?state=completed")["total"] == 11);
+    let list = server.get("/api/v1/jobs");
     let mut jobs: Vec<_> = list["jobs"].as_array().unwrap().clone();
     jobs.sort_by_key(|job| job["scheduled_at_ms"].as_i64());
     let names: Vec<&str> = jobs.iter().skip(1).map(|job| job["name"].as_str().unwrap()).collect();
@@ -74,26 +77,30 @@ fn ten_jobs_of_rising_priority_run_highest_first() {
 
 #[test]
 fn a_tenant_created_as_in_the_specification_can_submit_at_once() {
-    let house = TestServer::new();
-    // What its command line sends: the other quotas are left out and must not mean zero.
+    let server = TestServer::new();
+    // The request of its command line: quotas that are not sent must not mean zero.
     let body = json!({"name": "ml-team", "max_gpus": 10, "priority_tier": "high", "max_cpu_cores": 64, "max_memory_mb": 256000});
-    let reply = house.client().post("/api/v1/tenants", &body);
+    let reply = server.client().post("/api/v1/tenants", &body);
     assert_eq!(reply.status, 201, "{}", reply.text);
     assert_eq!(reply.json()["id"], "ml-team");
     assert_eq!(reply.json()["priority_tier"], "high");
     assert_eq!(reply.json()["max_concurrent_jobs"], json!(null));
-    let job = house.submit(json!({"tenant_id": "ml-team", "gpu_count": 2, "script": "true"}));
-    assert_eq!(house.get(&format!("/api/v1/jobs/{job}"))["priority"], 1000, "its tier is its usual priority");
+    let job = server.submit(json!({"tenant_id": "ml-team", "gpu_count": 2, "script": "true"}));
+    assert_eq!(
+        server.get(&format!("/api/v1/jobs/{job}"))["priority"],
+        1000,
+        "the tier is the default priority"
+    );
 }
 
 #[test]
 fn cluster_status_counts_gpus_nodes_and_jobs() {
-    let house = TestServer::new();
-    house.wait_for_state(&house.submit_sleeper("1h", 3), "running");
-    house.submit(json!({"gpu_count": 4, "script": "true", "priority": 1, "hold": true}));
-    let ended = house.submit_sleeper("10ms", 1);
-    house.wait_for_state(&ended, "completed");
-    let status = house.get("/api/v1/cluster/status");
+    let server = TestServer::new();
+    server.wait_for_state(&server.submit_sleeper("1h", 3), "running");
+    server.submit(json!({"gpu_count": 4, "script": "true", "priority": 1, "hold": true}));
+    let ended = server.submit_sleeper("10ms", 1);
+    server.wait_for_state(&ended, "completed");
+    let status = server.get("/api/v1/cluster/status");
     let expected = [
         ("total_gpus", 8),
         ("available_gpus", 5),
@@ -113,13 +120,13 @@ fn cluster_status_counts_gpus_nodes_and_jobs() {
 
 #[test]
 fn a_job_goes_from_pending_over_running_to_completed() {
-    let house = TestServer::new();
-    let job = house.submit_sleeper("300ms", 2);
-    let running = house.wait_for_state(&job, "running");
+    let server = TestServer::new();
+    let job = server.submit_sleeper("300ms", 2);
+    let running = server.wait_for_state(&job, "running");
     assert_eq!(running["allocated_gpus"].as_array().unwrap().len(), 2);
     assert!(running["node_name"].is_string());
     assert_eq!(running["queue_position"], json!(null));
-    let done = house.wait_for_state(&job, "completed");
+    let done = server.wait_for_state(&job, "completed");
     assert_eq!((done["phase"].as_str(), done["exit_code"].as_i64()), (Some("Done"), Some(0)));
     assert_eq!(done["allocated_gpus"], json!([]));
     assert!(done["completed_at_ms"].as_i64() >= done["started_at_ms"].as_i64());
@@ -128,12 +135,13 @@ fn a_job_goes_from_pending_over_running_to_completed() {
 
 #[test]
 fn over_quota_is_403_with_the_error_member() {
-    let house = TestServer::new();
-    house.client().post("/api/v1/tenants", &json!({"name": "small", "max_gpus": 5}));
-    let reply =
-        house.client().post("/api/v1/jobs", &json!({"tenant_id": "small", "gpu_count": 6, "script": "true"}));
-    house.expect_problem(&reply, 403, "over-quota");
+    let server = TestServer::new();
+    server.client().post("/api/v1/tenants", &json!({"name": "small", "max_gpus": 5}));
+    let reply = server
+        .client()
+        .post("/api/v1/jobs", &json!({"tenant_id": "small", "gpu_count": 6, "script": "true"}));
+    server.expect_problem(&reply, 403, "over-quota");
     assert_eq!(reply.json()["error"], reply.json()["detail"]);
-    assert_eq!(reply.json()["hint"], "ask for at most 5 GPUs, or have the quota raised");
+    assert_eq!(reply.json()["hint"], "request at most 5 GPUs, or ask an admin to raise the quota");
     assert_eq!(reply.header("content-type"), "application/problem+json");
 }

@@ -1,4 +1,4 @@
-//! A server to test against, in a folder of its own.
+//! A server under test, with its own data folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Client, HttpReply};
 
-/// Far longer than anything takes, so that a slow machine fails nothing.
+/// Far longer than anything takes, so that no test fails on a slow machine.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `n01` and `n02`, four GPUs each.
@@ -37,22 +37,21 @@ impl TestServer {
         TestServer::with_settings(&[], None)
     }
 
-    /// With other settings.
     pub fn with_settings(settings: &[(&'static str, &str)], nodes: Option<&str>) -> TestServer {
         TestServer::start(settings, nodes, Adapters::default())
     }
 
     /// Two simulated nodes, and policies that this interpreter runs.
     pub fn with_policies(interpreter: Arc<dyn Interpreter>) -> TestServer {
-        let advisers = Adapters { interpreter: Some(interpreter), ..Adapters::default() };
-        TestServer::start(&[], Some(TWO_NODES), advisers).wait_for_gpus(8)
+        let adapters = Adapters { interpreter: Some(interpreter), ..Adapters::default() };
+        TestServer::start(&[], Some(TWO_NODES), adapters).wait_for_gpus(8)
     }
 
-    fn start(settings: &[(&'static str, &str)], nodes: Option<&str>, advisers: Adapters) -> TestServer {
-        let folder = new_data_dir();
+    fn start(settings: &[(&'static str, &str)], nodes: Option<&str>, adapters: Adapters) -> TestServer {
+        let data_dir = new_data_dir();
         let mut flags = RawConfig::default();
         flags.flag("listen", "--listen", "127.0.0.1:0");
-        flags.flag("data_dir", "--data-dir", folder.display());
+        flags.flag("data_dir", "--data-dir", data_dir.display());
         flags.flag("scheduler.scheduling_interval_ms", "test", 50);
         for (key, value) in settings {
             flags.flag(key, "test", value);
@@ -60,58 +59,58 @@ impl TestServer {
         let config = Config::load(flags, [], None).unwrap_or_else(|error| panic!("{error}"));
         let nodes = nodes.map(|text| muster_agent::Cluster::parse(text).unwrap());
         let mut running =
-            server::start(&config, nodes.map_or(InProcessNodes::None, InProcessNodes::Simulated), advisers).unwrap();
+            server::start(&config, nodes.map_or(InProcessNodes::None, InProcessNodes::Simulated), adapters)
+                .unwrap();
         assert!(running.wait_until_ready(Some(WAIT_TIMEOUT)).unwrap(), "the server did not come up");
         let token = server::bootstrap_token(&running, &config).unwrap();
         let client = Client::new(&running.url(), token.map(|token| token.reveal().to_string()));
-        TestServer { running: Some(running), data_dir: folder, client }
+        TestServer { running: Some(running), data_dir, client }
     }
 
-    /// Wait until so many GPUs can be given out.
+    /// Wait until this number of GPUs is available.
     pub fn wait_for_gpus(self, gpus: u64) -> TestServer {
-        self.wait_until("GPUs", |house| house.get("/api/v1/cluster/status")["available_gpus"] == gpus);
+        self.wait_until("GPUs", |server| server.get("/api/v1/cluster/status")["available_gpus"] == gpus);
         self
     }
 
-    /// A caller without a token in local mode, and with the administrator's otherwise.
+    /// A client without token in local mode, with the token of the admin otherwise.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// A second server over the same database.
+    /// A second server on the same database.
     pub fn second_server(&self) -> TestServer {
         let database = format!("sqlite:{}", self.data_dir.join("muster.db").display());
         TestServer::with_settings(&[("database.url", &database)], None)
     }
 
-    /// What the server holds in memory.
+    /// The engine and the state of the server.
     pub fn cluster(&self) -> &muster_server::cluster::Cluster {
         self.running.as_ref().unwrap().cluster()
     }
 
-    /// Stop this server and start one over its database that has nodes of its own.
+    /// Stop this server and start another one with nodes on the same database.
     pub fn restart_with_nodes(&mut self, nodes: &str, gpus: u64) -> TestServer {
         self.stop();
         let database = format!("sqlite:{}", self.data_dir.join("muster.db").display());
         TestServer::with_settings(&[("database.url", &database)], Some(nodes)).wait_for_gpus(gpus)
     }
 
-    /// Stop the server and leave its files.
+    /// Stop the server; its files stay.
     pub fn stop(&mut self) {
         if let Some(running) = self.running.take()
             && let Err(error) = running.stop()
             && !std::thread::panicking()
         {
-            panic!("the server did not stop in order: {error}");
+            panic!("the server did not stop cleanly: {error}");
         }
     }
 
-    /// Where the server keeps its files.
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
     }
 
-    /// Look at something that must be there.
+    /// GET a path that must answer 200.
     pub fn get(&self, path: &str) -> Value {
         let reply = self.client.get(path);
         assert_eq!(reply.status, 200, "GET {path}: {}", reply.text);
@@ -125,30 +124,30 @@ impl TestServer {
         reply.json()["job_id"].as_str().unwrap().to_string()
     }
 
-    /// A job that runs for so long.
+    /// Submit a job that runs for this time.
     pub fn submit_sleeper(&self, runtime: &str, gpus: u32) -> String {
         self.submit(json!({"name": "sleeper", "command": ["sleep"], "gpu_count": gpus,
             "annotations": {"muster.sim/runtime": runtime}}))
     }
 
-    /// Wait until a job is in a state.
+    /// Wait until a job is in a state, and return the job.
     pub fn wait_for_state(&self, job: &str, state: &str) -> Value {
         let path = format!("/api/v1/jobs/{job}");
-        self.wait_until(&format!("{job} to be {state}"), |house| house.get(&path)["state"] == state);
+        self.wait_until(&format!("{job} to be {state}"), |server| server.get(&path)["state"] == state);
         self.get(&path)
     }
 
-    /// Wait until something is true.
-    pub fn wait_until(&self, what: &str, mut is: impl FnMut(&TestServer) -> bool) {
+    /// Wait until a condition is true.
+    pub fn wait_until(&self, what: &str, mut condition: impl FnMut(&TestServer) -> bool) {
         let end = Instant::now() + WAIT_TIMEOUT;
-        while !is(self) {
+        while !condition(self) {
             assert!(Instant::now() < end, "waited too long for {what}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Expect a problem with this status and code, and the sentence also where the seed's clients look for it: in
-    /// `error`. Returns the sentence.
+    /// Expect a problem with this status and code, and its sentence also in `error`, where clients of the specification
+    /// look for it. Returns the sentence.
     pub fn expect_problem(&self, reply: &HttpReply, status: u16, code: &str) -> String {
         let problem = reply.json();
         assert_eq!((reply.status, problem["code"].as_str()), (status, Some(code)), "{}", reply.text);

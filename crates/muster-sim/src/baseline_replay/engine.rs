@@ -1,70 +1,66 @@
-//! The event loop: time goes from event to event, and at each of them the policy chooses who runs.
+//! The event loop of a baseline replay: at each event the policy selects the jobs that run.
 
-use super::{UniformNodes, ReplayOutcome, TraceJob};
+use super::{ReplayOutcome, TraceJob, UniformNodes};
 
-/// A job that has come and is not done.
+/// A submitted job that has not ended.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveJob<'a> {
-    /// Its place in the trace.
     pub trace_index: usize,
-    /// What was recorded of it.
     pub spec: &'a TraceJob,
-    /// How much longer it runs. Policies that are not told durations do not look here.
+    /// The remaining runtime. Policies without known durations do not read it.
     pub remaining_s: f64,
-    /// For how long it held its GPUs.
+    /// How long the job has held its GPUs.
     pub ran_s: f64,
-    /// Whether it runs from now on.
     pub is_running: bool,
-    /// When it ends if nothing happens before.
+    /// The predicted end, if no event comes before it.
     ends_s: f64,
 }
 
 impl LiveJob<'_> {
-    /// GPU-seconds of work that are left.
+    /// The remaining work in GPU-seconds.
     pub fn remaining_gpu_s(&self) -> f64 {
         self.remaining_s * f64::from(self.spec.gpus)
     }
 
-    /// GPU-seconds that it has had.
+    /// The attained service in GPU-seconds.
     pub fn ran_gpu_s(&self) -> f64 {
         self.ran_s * f64::from(self.spec.gpus)
     }
 }
 
-/// Says who runs.
+/// A policy that selects the running jobs.
 pub trait QueuePolicy {
-    /// Set `running` of every job that is live to whether it runs from now on. The order of the jobs is the policy's own:
-    /// those that have just come are the last.
+    /// Sets `is_running` of every live job. The policy may reorder the jobs; new arrivals are the last.
     fn select_running(&mut self, now_s: f64, live: &mut [LiveJob], nodes: &mut UniformNodes);
 
-    /// A job has ended. Its seat is free already.
+    /// Called when a job has ended and its GPUs are free.
     fn job_ended(&mut self, _now_s: f64, _job: &LiveJob) {}
 
-    /// When it wants to choose again, whatever happens before.
+    /// The time of an additional selection, if the policy wants one.
     fn next_wake_s(&self, _now_s: f64, _live: &[LiveJob]) -> Option<f64> {
         None
     }
 }
 
-/// Play a trace on so many nodes. Jobs that are larger than the cluster never come.
+/// Replays a trace on nodes of 8 GPUs. Jobs that are larger than the cluster are left out.
 pub fn replay(jobs: &[TraceJob], nodes: usize, policy: &mut dyn QueuePolicy) -> ReplayOutcome {
     replay_on(jobs, UniformNodes::new(nodes), policy)
 }
 
-/// The same on nodes of another size.
+/// Replays a trace on the given nodes.
 pub fn replay_on(jobs: &[TraceJob], nodes: UniformNodes, policy: &mut dyn QueuePolicy) -> ReplayOutcome {
-    let mut play = ReplayState::new(jobs, nodes);
-    while let Some(next_s) = play.next_event_s(policy) {
-        play.advance_to(next_s, policy);
+    let mut state = ReplayState::new(jobs, nodes);
+    while let Some(next_s) = state.next_event_s(policy) {
+        state.advance_to(next_s, policy);
     }
-    ReplayOutcome::from_end_times(jobs, &play.ended_s, play.preemptions, play.lost_gpu_s)
+    ReplayOutcome::from_end_times(jobs, &state.ended_s, state.preemptions, state.lost_gpu_s)
 }
 
 struct ReplayState<'a> {
     jobs: &'a [TraceJob],
     nodes: UniformNodes,
     now_s: f64,
-    /// Jobs that have not come yet, the last first.
+    /// The jobs that are not submitted yet, in reverse order of submission.
     arrivals: Vec<usize>,
     live_jobs: Vec<LiveJob<'a>>,
     ended_s: Vec<f64>,
@@ -74,14 +70,23 @@ struct ReplayState<'a> {
 
 impl<'a> ReplayState<'a> {
     fn new(jobs: &'a [TraceJob], nodes: UniformNodes) -> ReplayState<'a> {
-        let mut coming: Vec<usize> =
+        let mut arrivals: Vec<usize> =
             (0..jobs.len()).filter(|job| jobs[*job].gpus <= nodes.gpus()).rev().collect();
-        coming.sort_by(|one, other| jobs[*other].submit_s.total_cmp(&jobs[*one].submit_s));
+        arrivals.sort_by(|one, other| jobs[*other].submit_s.total_cmp(&jobs[*one].submit_s));
         let ended_s = jobs.iter().map(|job| job.submit_s).collect();
-        ReplayState { jobs, nodes, now_s: 0.0, arrivals: coming, live_jobs: Vec::new(), ended_s, preemptions: 0, lost_gpu_s: 0.0 }
+        ReplayState {
+            jobs,
+            nodes,
+            now_s: 0.0,
+            arrivals,
+            live_jobs: Vec::new(),
+            ended_s,
+            preemptions: 0,
+            lost_gpu_s: 0.0,
+        }
     }
 
-    /// The next arrival, end, or moment the policy asked for.
+    /// The time of the next arrival, end, or selection that the policy requested.
     fn next_event_s(&self, policy: &dyn QueuePolicy) -> Option<f64> {
         let arrival = self.arrivals.last().map(|job| self.jobs[*job].submit_s);
         let ends = self.live_jobs.iter().filter(|job| job.is_running).map(|job| job.ends_s);
@@ -95,9 +100,10 @@ impl<'a> ReplayState<'a> {
         self.end_finished(since_s, policy);
         self.credit_work(since_s);
         self.admit_arrivals();
-        let ran: Vec<(usize, bool)> = self.live_jobs.iter().map(|job| (job.trace_index, job.is_running)).collect();
+        let was_running: Vec<(usize, bool)> =
+            self.live_jobs.iter().map(|job| (job.trace_index, job.is_running)).collect();
         policy.select_running(now_s, &mut self.live_jobs, &mut self.nodes);
-        self.preemptions += self.count_preempted(&ran);
+        self.preemptions += self.count_preempted(&was_running);
         for job in self.live_jobs.iter_mut().filter(|job| job.is_running) {
             job.ends_s = now_s + job.remaining_s;
         }
@@ -107,17 +113,17 @@ impl<'a> ReplayState<'a> {
         let now_s = self.now_s;
         let (nodes, ended_s) = (&mut self.nodes, &mut self.ended_s);
         self.live_jobs.retain(|job| {
-            let over = job.is_running && job.ends_s <= now_s;
-            if over {
+            let has_ended = job.is_running && job.ends_s <= now_s;
+            if has_ended {
                 nodes.release(job.trace_index);
                 ended_s[job.trace_index] = now_s;
                 policy.job_ended(now_s, &LiveJob { ran_s: job.ran_s + since_s, remaining_s: 0.0, ..*job });
             }
-            !over
+            !has_ended
         });
     }
 
-    /// The time it takes to start is taken off between any two events: that is the published rule.
+    /// The start-up time is deducted between any two events: that is the published rule.
     fn credit_work(&mut self, since_s: f64) {
         for job in self.live_jobs.iter_mut().filter(|job| job.is_running) {
             let done_s = (since_s - job.spec.overhead_s).max(0.0);
@@ -130,15 +136,22 @@ impl<'a> ReplayState<'a> {
     fn admit_arrivals(&mut self) {
         while let Some(job) = self.arrivals.pop_if(|job| self.jobs[*job].submit_s <= self.now_s) {
             let spec = &self.jobs[job];
-            let (left_s, ends_s) = (spec.work_s, f64::INFINITY);
-            self.live_jobs.push(LiveJob { trace_index: job, spec, remaining_s: left_s, ran_s: 0.0, is_running: false, ends_s });
+            let (remaining_s, ends_s) = (spec.work_s, f64::INFINITY);
+            self.live_jobs.push(LiveJob {
+                trace_index: job,
+                spec,
+                remaining_s,
+                ran_s: 0.0,
+                is_running: false,
+                ends_s,
+            });
         }
     }
 
-    /// How many ran and do not any more.
-    fn count_preempted(&self, ran: &[(usize, bool)]) -> u64 {
-        let mut runs = vec![false; self.jobs.len()];
-        self.live_jobs.iter().for_each(|job| runs[job.trace_index] = job.is_running);
-        ran.iter().filter(|(job, ran)| *ran && !runs[*job]).count() as u64
+    /// The number of jobs that ran before and do not run now.
+    fn count_preempted(&self, was_running: &[(usize, bool)]) -> u64 {
+        let mut is_running_now = vec![false; self.jobs.len()];
+        self.live_jobs.iter().for_each(|job| is_running_now[job.trace_index] = job.is_running);
+        was_running.iter().filter(|(job, was_running)| *was_running && !is_running_now[*job]).count() as u64
     }
 }

@@ -1,83 +1,91 @@
-//! The nodes of the cluster: GPUs that are free, and who holds the others.
+//! The nodes of a baseline replay: free GPUs, and the GPUs that each job holds.
 
 use std::collections::BTreeMap;
 
-/// GPUs of each node in the published runs.
+/// GPUs per node in the published runs.
 const GPUS_PER_NODE: u32 = 8;
 
-/// Nodes that are alike. Nothing but GPUs binds.
+/// Equal nodes. GPUs are the only resource.
 #[derive(Debug, Clone)]
 pub struct UniformNodes {
-    /// GPUs of each.
     gpus_per_node: u32,
     free_gpus_by_node: Vec<u32>,
-    /// For each job its nodes, and how many GPUs it has there.
+    /// The nodes of each job, and its GPUs on each node.
     gpus_by_job: BTreeMap<usize, Vec<(usize, u32)>>,
 }
 
 impl UniformNodes {
-    /// So many nodes of 8 GPUs, all free.
+    /// Nodes with 8 GPUs each, all free.
     pub fn new(count: usize) -> UniformNodes {
         UniformNodes::with_gpus_per_node(count, GPUS_PER_NODE)
     }
 
-    /// So many nodes with so many GPUs each, all free.
-    pub fn with_gpus_per_node(count: usize, each: u32) -> UniformNodes {
-        UniformNodes { gpus_per_node: each, free_gpus_by_node: vec![each; count], gpus_by_job: BTreeMap::new() }
+    /// Nodes with the given number of GPUs each, all free.
+    pub fn with_gpus_per_node(count: usize, gpus_per_node: u32) -> UniformNodes {
+        UniformNodes {
+            gpus_per_node,
+            free_gpus_by_node: vec![gpus_per_node; count],
+            gpus_by_job: BTreeMap::new(),
+        }
     }
 
-    /// How many GPUs there are in all.
+    /// The number of GPUs of all nodes.
     pub fn gpus(&self) -> u32 {
         self.free_gpus_by_node.len() as u32 * self.gpus_per_node
     }
 
-    /// Free GPUs of all nodes together.
+    /// The number of free GPUs of all nodes.
     pub fn free_gpus(&self) -> u32 {
         self.free_gpus_by_node.iter().sum()
     }
 
-    /// Free GPUs of each node.
+    /// The number of free GPUs of each node.
     pub fn free_by_node(&self) -> &[u32] {
         &self.free_gpus_by_node
     }
 
-    /// Everyone leaves.
+    /// Releases the GPUs of every job.
     pub fn release_all(&mut self) {
         self.free_gpus_by_node.fill(self.gpus_per_node);
         self.gpus_by_job.clear();
     }
 
-    /// Seat a gang, if it fits: on the first node that has room for all of it; what needs more than a node on nodes that
-    /// are free, and the rest on the first other node with room.
+    /// Places a gang, if it fits: on the first node with enough free GPUs. A gang larger than a node gets whole empty
+    /// nodes, and its rest the first other node with enough free GPUs.
     pub fn place_gang(&mut self, job: usize, gpus: u32) -> bool {
-        let Some(seats) = self.find_placement(gpus) else { return false };
-        seats.iter().for_each(|(node, gpus)| self.free_gpus_by_node[*node] -= gpus);
-        self.gpus_by_job.insert(job, seats);
+        let Some(placement) = self.find_placement(gpus) else { return false };
+        placement.iter().for_each(|(node, gpus)| self.free_gpus_by_node[*node] -= gpus);
+        self.gpus_by_job.insert(job, placement);
         true
     }
 
-    /// Whether a gang fits. Where one does not, no larger one does.
+    /// True if a gang fits. If a gang does not fit, no larger one does.
     pub fn fits(&self, gpus: u32) -> bool {
         self.find_placement(gpus).is_some()
     }
 
     fn find_placement(&self, gpus: u32) -> Option<Vec<(usize, u32)>> {
-        let each = self.gpus_per_node;
-        let (whole, rest) = if gpus <= each { (0, gpus) } else { (gpus / each, gpus % each) };
-        let empty = (0..self.free_gpus_by_node.len()).filter(|node| self.free_gpus_by_node[*node] == each);
-        let mut seats: Vec<(usize, u32)> = empty.take(whole as usize).map(|node| (node, each)).collect();
-        if seats.len() < whole as usize {
+        let gpus_per_node = self.gpus_per_node;
+        let (whole, rest) =
+            if gpus <= gpus_per_node { (0, gpus) } else { (gpus / gpus_per_node, gpus % gpus_per_node) };
+        let empty =
+            (0..self.free_gpus_by_node.len()).filter(|node| self.free_gpus_by_node[*node] == gpus_per_node);
+        let mut placement: Vec<(usize, u32)> =
+            empty.take(whole as usize).map(|node| (node, gpus_per_node)).collect();
+        if placement.len() < whole as usize {
             return None;
         }
         if rest > 0 {
-            let other = |node: &usize| self.free_gpus_by_node[*node] >= rest && seats.iter().all(|(seat, _)| seat != node);
+            let other = |node: &usize| {
+                self.free_gpus_by_node[*node] >= rest && placement.iter().all(|(used, _)| used != node)
+            };
             let node = (0..self.free_gpus_by_node.len()).find(other)?;
-            seats.push((node, rest));
+            placement.push((node, rest));
         }
-        Some(seats)
+        Some(placement)
     }
 
-    /// A job leaves; nothing happens if it has no seat.
+    /// Releases the GPUs of a job; does nothing if the job is not placed.
     pub fn release(&mut self, job: usize) {
         for (node, gpus) in self.gpus_by_job.remove(&job).into_iter().flatten() {
             self.free_gpus_by_node[node] += gpus;

@@ -1,27 +1,31 @@
-//! What came of a replay, in the figures that are published.
+//! The outcome of a baseline replay, in the published figures.
 
 use super::TraceJob;
 
-/// What came of a replay.
+/// The figures of a baseline replay.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ReplayOutcome {
-    /// The mean time from submission to the end.
+    /// The mean job completion time (JCT), from submission to the end.
     pub avg_jct_s: f64,
-    /// Of a hundred jobs one took longer.
+    /// The 99th percentile of the JCT.
     pub p99_jct_s: f64,
-    /// When the last job was done.
+    /// The end of the last job.
     pub makespan_s: f64,
-    /// The longest that a job took, in times its own work.
+    /// The largest ratio of JCT to work.
     pub max_slowdown: f64,
-    /// How often a running job had to stop before its end.
+    /// How often a running job was preempted.
     pub preemptions: u64,
-    /// GPU-seconds that were held and did not bring the work forward.
+    /// GPU-seconds that were held without progress.
     pub lost_gpu_s: f64,
 }
 
 impl ReplayOutcome {
-    /// The figures, from when each job ended.
-    pub(super) fn from_end_times(jobs: &[TraceJob], ended_s: &[f64], preemptions: u64, lost_gpu_s: f64) -> ReplayOutcome {
+    pub(super) fn from_end_times(
+        jobs: &[TraceJob],
+        ended_s: &[f64],
+        preemptions: u64,
+        lost_gpu_s: f64,
+    ) -> ReplayOutcome {
         let mut times: Vec<f64> = jobs.iter().zip(ended_s).map(|(job, end)| end - job.submit_s).collect();
         let slowdowns = jobs.iter().zip(&times).map(|(job, time)| time / job.work_s.max(f64::MIN_POSITIVE));
         let max_slowdown = slowdowns.fold(0.0, f64::max);

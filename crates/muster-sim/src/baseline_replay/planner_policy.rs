@@ -1,9 +1,10 @@
-//! The product itself as a policy: its state decides, its planner proposes, and time is that of the replay.
+//! The planner as a queue policy: the state decides and the planner proposes, in the time of the replay.
 //!
-//! What it is told is what a person would send: one tenant and one user, because the traces record neither; the job is
-//! named for its model, asks for its GPUs, in tasks of up to 8 as the nodes are, and says that it saves its work, because
-//! under these rules a job goes on where it was stopped. Where durations are known they are told as the time limit;
-//! nobody is stopped by it, because the time that jobs lose by the rules is not in it. Who is told to stop has stopped.
+//! The planner gets what a user would submit. All jobs belong to one tenant and one user, because the traces record
+//! neither. A job is named for its model, requests its GPUs in tasks of up to 8, the size of a node, and declares
+//! checkpoints, because under the rules of the replay a preempted job loses nothing. Known durations are given as
+//! time limits, which are not enforced, because they do not include the start-up time that the rules deduct. A stop
+//! takes no time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,34 +21,32 @@ use muster_core::planner::plan;
 use muster_core::time::DAY;
 use muster_core::{Event, JobId, NodeId, Settings, State, TenantId, Timestamp};
 
-use super::{LiveJob, UniformNodes, QueuePolicy, TraceJob};
+use super::{LiveJob, QueuePolicy, TraceJob, UniformNodes};
 
-/// Most rounds at one moment. A round that displaces someone is followed by one that uses the room.
+/// The most rounds in one instant. A round with evictions is followed by one that uses the freed space.
 const ROUNDS_PER_INSTANT_MAX: usize = 1_000;
-/// The queues of the traces are months long: a bound below that would make every policy first in, first out.
+/// Jobs of the traces wait for months: a smaller bound would make every policy first in, first out.
 const MAX_WAIT_MS: i64 = 3_650 * DAY;
-/// The least time between two looks.
+/// The least time between two selections without an event.
 const REPLAN_INTERVAL_S_MIN: f64 = 600.0;
-/// GPUs of a node.
 const GPUS_PER_NODE: u32 = 8;
 
-/// The product with the objective `fast`.
+/// The planner with the objective `fast`.
 pub struct PlannerPolicy {
     state: State,
-    /// Whether it is told how long jobs run.
     are_durations_known: bool,
     nodes: usize,
-    /// For each job that has come, by its place in the trace, its name.
+    /// The job ids of submitted jobs, by trace index.
     jobs: BTreeMap<usize, JobId>,
 }
 
 impl PlannerPolicy {
-    /// On a cluster that the first choice brings along.
-    pub fn new(known: bool) -> PlannerPolicy {
-        PlannerPolicy { state: State::default(), are_durations_known: known, nodes: 0, jobs: BTreeMap::new() }
+    /// A policy whose cluster is created by the first selection.
+    pub fn new(are_durations_known: bool) -> PlannerPolicy {
+        PlannerPolicy { state: State::default(), are_durations_known, nodes: 0, jobs: BTreeMap::new() }
     }
 
-    /// A tenant that may have everything, and the nodes.
+    /// Creates an unlimited tenant and the nodes.
     fn set_up(&mut self, nodes: usize) {
         let settings = Settings {
             objective: Objective::Fast,
@@ -62,15 +61,18 @@ impl PlannerPolicy {
         self.execute_as_system(&Command::CreateTenant { id: tenant(), config }, now);
         self.execute_as_system(&Command::Configure { settings: Box::new(settings) }, now);
         for node in 0..nodes {
-            self.execute_as_system(&Command::RegisterNode { node: node_id(node), facts: Box::new(node_facts()) }, now);
+            self.execute_as_system(
+                &Command::RegisterNode { node: node_id(node), facts: Box::new(node_facts()) },
+                now,
+            );
         }
         self.nodes = nodes;
     }
 
-    fn submit(&mut self, place: usize, job: &TraceJob, now: Timestamp) {
+    fn submit(&mut self, trace_index: usize, job: &TraceJob, now: Timestamp) {
         let spec = Arc::new(job_spec(job, self.are_durations_known));
         let known_outcomes = BTreeMap::new();
-        let ask = SubmitJob {
+        let submission = SubmitJob {
             spec,
             array: None,
             hold: false,
@@ -79,48 +81,55 @@ impl PlannerPolicy {
             known_key: None,
             is_operator: true,
         };
-        if let Some(Answer::Job(job)) = self.execute_as_system(&Command::SubmitJob(ask), now).1 {
-            self.jobs.insert(place, job);
+        if let Some(Answer::Job(job)) = self.execute_as_system(&Command::SubmitJob(submission), now).1 {
+            self.jobs.insert(trace_index, job);
         }
     }
 
-    /// Plan until nobody is displaced any more.
+    /// Plans until a plan has no evictions.
     fn plan_until_stable(&mut self, now: Timestamp) {
         self.tick(now);
         for _ in 0..ROUNDS_PER_INSTANT_MAX {
             let plan = plan(&self.state, now).plan;
-            let settled = plan.evictions.is_empty();
-            for event in self.execute_as_system(&Command::AdoptPlan { plan: Box::new(plan), epoch: 1 }, now).0 {
+            let is_stable = plan.evictions.is_empty();
+            for event in self.execute_as_system(&Command::AdoptPlan { plan: Box::new(plan), epoch: 1 }, now).0
+            {
                 match event {
-                    Event::JobPlaced { job, .. } => self.report_from_all_nodes(job, &TaskReport::Started, now),
+                    Event::JobPlaced { job, .. } => {
+                        self.report_from_all_nodes(job, &TaskReport::Started, now)
+                    }
                     Event::AttemptStopping { job, .. } => {
                         let exit = Exit::Signal { signal: 15 };
-                        self.report_from_all_nodes(job, &TaskReport::Ended { exit, stopped: true, ended_ms_ago: None }, now);
+                        self.report_from_all_nodes(
+                            job,
+                            &TaskReport::Ended { exit, stopped: true, ended_ms_ago: None },
+                            now,
+                        );
                     }
                     _ => {}
                 }
             }
-            if settled {
+            if is_stable {
                 return;
             }
         }
     }
 
-    /// Time passes, but for limits.
+    /// Applies a tick, without enforcing time limits.
     fn tick(&mut self, now: Timestamp) {
         let decision = self.state.decide(&Actor::system(), &Command::Tick, now);
         let events = decision.map(|decision| decision.events).unwrap_or_default();
-        let by_limit =
+        let is_time_limit =
             |event: &Event| matches!(event, Event::AttemptStopping { cause: StopCause::TimeLimit, .. });
-        events.iter().filter(|event| !by_limit(event)).for_each(|event| self.state.apply(event));
+        events.iter().filter(|event| !is_time_limit(event)).for_each(|event| self.state.apply(event));
     }
 
-    /// Every agent that has a part in a job speaks.
-    fn report_from_all_nodes(&mut self, job: JobId, said: &TaskReport, now: Timestamp) {
+    /// Sends a report from every node of a job.
+    fn report_from_all_nodes(&mut self, job: JobId, report: &TaskReport, now: Timestamp) {
         let attempt = self.state.jobs.get(&job).and_then(|job| job.attempt());
         let Some((attempt, nodes)) = attempt.map(|attempt| (attempt.number, attempt.nodes())) else { return };
         for node in nodes {
-            self.execute_as_system(&Command::ReportTask { node, job, attempt, report: said.clone() }, now);
+            self.execute_as_system(&Command::ReportTask { node, job, attempt, report: report.clone() }, now);
         }
     }
 
@@ -134,8 +143,8 @@ impl PlannerPolicy {
         }
     }
 
-    fn is_running(&self, place: usize) -> bool {
-        let job = self.jobs.get(&place).and_then(|job| self.state.jobs.get(job));
+    fn is_running(&self, trace_index: usize) -> bool {
+        let job = self.jobs.get(&trace_index).and_then(|job| self.state.jobs.get(job));
         job.is_some_and(|job| job.attempt().is_some())
     }
 }
@@ -155,8 +164,8 @@ impl QueuePolicy for PlannerPolicy {
         live.iter_mut().for_each(|job| job.is_running = self.is_running(job.trace_index));
     }
 
-    /// What is expected of a job that is not told changes while it runs: look again when it has run for as long
-    /// again. As long as everyone runs there is nothing to choose.
+    /// The runtime estimate of a job of unknown duration changes while it runs: select again when it has run for
+    /// twice as long. While all jobs run, there is nothing to select.
     fn next_wake_s(&self, now_s: f64, live: &[LiveJob]) -> Option<f64> {
         if self.are_durations_known || live.iter().all(|job| job.is_running) {
             return None;
@@ -167,14 +176,15 @@ impl QueuePolicy for PlannerPolicy {
 
     fn job_ended(&mut self, now_s: f64, job: &LiveJob) {
         if let Some(job) = self.jobs.get(&job.trace_index).copied() {
-            let said = TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
-            self.report_from_all_nodes(job, &said, timestamp(now_s));
+            let report =
+                TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
+            self.report_from_all_nodes(job, &report, timestamp(now_s));
         }
     }
 }
 
-fn timestamp(s: f64) -> Timestamp {
-    Timestamp((s * 1_000.0).round() as i64)
+fn timestamp(seconds: f64) -> Timestamp {
+    Timestamp((seconds * 1_000.0).round() as i64)
 }
 
 fn tenant() -> TenantId {
@@ -215,7 +225,7 @@ fn node_facts() -> NodeFacts {
     }
 }
 
-fn job_spec(job: &TraceJob, known: bool) -> JobSpec {
+fn job_spec(job: &TraceJob, are_durations_known: bool) -> JobSpec {
     let limit_ms = (job.work_s * 1_000.0).ceil().max(1.0) as i64;
     JobSpec {
         name: job.model.clone(),
@@ -227,10 +237,10 @@ fn job_spec(job: &TraceJob, known: bool) -> JobSpec {
         allow_cross_numa: None,
         prefer_nvlink: false,
         gang_scheduling: None,
-        time_limit_ms: known.then_some(limit_ms),
+        time_limit_ms: are_durations_known.then_some(limit_ms),
         restart: RestartRule::default(),
         on_node_lost: OnNodeLost::Wait,
-        // It goes on where it was: as if it saved its work all the time.
+        // A preempted job loses nothing, as if it had checkpoints all the time.
         checkpoint: Some(CheckpointRule { path: "/checkpoint".to_string(), every_ms: Some(1) }),
         after: Vec::new(),
         start_after: None,
@@ -242,7 +252,7 @@ fn job_spec(job: &TraceJob, known: bool) -> JobSpec {
     }
 }
 
-/// A task for each whole node, and one for the rest.
+/// A task for each whole node, and one for the remaining GPUs.
 fn task_groups(gpus: u32) -> Vec<TaskGroup> {
     let group = |name: &str, count: u32, gpus: u32| TaskGroup {
         name: name.to_string(),
@@ -258,6 +268,7 @@ fn task_groups(gpus: u32) -> Vec<TaskGroup> {
             memory_mib: 1_024,
         },
     };
-    let groups = [group("worker", gpus / GPUS_PER_NODE, GPUS_PER_NODE), group("rest", 1, gpus % GPUS_PER_NODE)];
+    let groups =
+        [group("worker", gpus / GPUS_PER_NODE, GPUS_PER_NODE), group("rest", 1, gpus % GPUS_PER_NODE)];
     groups.into_iter().filter(|group| group.count * group.each.gpus > 0).collect()
 }

@@ -1,4 +1,5 @@
-//! The published policies, by the rules that give the published numbers, and the plain ones they are compared with.
+//! The baseline policies: the published ones, by the rules that give the published numbers, and simple ones for
+//! comparison.
 
 mod easy;
 mod fifo;
@@ -16,9 +17,9 @@ pub use srsf::Srsf;
 pub use srtf::Srtf;
 pub use tiresias::Tiresias;
 
-use super::{LiveJob, UniformNodes, QueuePolicy};
+use super::{LiveJob, QueuePolicy, UniformNodes};
 
-/// A policy by the name that people give it on the command line.
+/// The policy of a command-line name.
 pub fn policy_by_name(name: &str) -> Option<Box<dyn QueuePolicy>> {
     Some(match name {
         "fifo" => Box::new(Fifo),
@@ -32,7 +33,7 @@ pub fn policy_by_name(name: &str) -> Option<Box<dyn QueuePolicy>> {
     })
 }
 
-/// Everyone leaves, and the jobs are seated anew as they stand; who does not fit is passed.
+/// Releases all GPUs and places the jobs again in their order; jobs that do not fit are skipped.
 pub fn place_all_again(live: &mut [LiveJob], nodes: &mut UniformNodes) {
     nodes.release_all();
     live.iter_mut().for_each(|job| job.is_running = nodes.place_gang(job.trace_index, job.spec.gpus));

@@ -1,8 +1,8 @@
-//! Small traces, worked out by hand: on one node of 8 GPUs unless it is said, and without the time it takes to start
-//! where that is not what is asked.
+//! Small traces with results worked out by hand, on one node of 8 GPUs and without start-up time unless a test says
+//! otherwise.
 
 use super::policies::{Easy, Fifo, Las, Sjf, Srsf, Srtf, Tiresias};
-use super::{LiveJob, UniformNodes, ReplayOutcome, QueuePolicy, TraceJob, replay};
+use super::{LiveJob, QueuePolicy, ReplayOutcome, TraceJob, UniformNodes, replay};
 
 /// Jobs by GPUs, submission and work.
 fn jobs(jobs: &[(u32, f64, f64)]) -> Vec<TraceJob> {
@@ -16,7 +16,7 @@ fn jobs(jobs: &[(u32, f64, f64)]) -> Vec<TraceJob> {
     jobs.iter().map(job).collect()
 }
 
-/// When each job ends.
+/// Records the end of each job.
 struct EndTimesRecorder<'a> {
     policy: &'a mut dyn QueuePolicy,
     end_times: Vec<(usize, f64)>,
@@ -44,29 +44,29 @@ fn ends_and_outcome(trace: &[TraceJob], policy: &mut dyn QueuePolicy) -> (Vec<f6
     (ends.end_times.into_iter().map(|(_, end)| end).collect(), outcome)
 }
 
-/// A long job of half the node, a longer one of all of it, a short one of a half and a shorter one of all.
+/// A long job on half of the node, a longer one on all of it, a short one on half and a shorter one on all.
 fn four_jobs() -> Vec<TraceJob> {
     jobs(&[(4, 0.0, 100.0), (8, 10.0, 200.0), (4, 20.0, 50.0), (8, 30.0, 10.0)])
 }
 
-/// A policy by its name, when each job ends, and how often one had to stop.
+/// The name of a policy, the policy, the end of each job, and the number of preemptions.
 type PolicyCase = (&'static str, Box<dyn QueuePolicy>, [f64; 4], u64);
 
 #[test]
 fn each_policy_gives_the_expected_end_times() {
     let cases: [PolicyCase; 6] = [
-        // The second keeps everyone out until the first is gone.
+        // The second blocks all later jobs until the first has ended.
         ("fifo", Box::new(Fifo), [100.0, 300.0, 350.0, 360.0], 0),
-        // The third starts beside the first; of the two that need all of it the shorter goes first.
+        // The third starts beside the first; of the two that need the whole node the shorter goes first.
         ("sjf", Box::new(Sjf), [100.0, 310.0, 70.0, 110.0], 0),
-        // The third passes the second, which starts when the first is gone in any case.
+        // The third backfills: the second starts when the first has ended in any case.
         ("easy", Box::new(Easy), [100.0, 300.0, 70.0, 310.0], 0),
-        // The last stops the first and the third at 30, and both go on at 40.
+        // The last preempts the first and the third at 30, and both resume at 40.
         ("srtf", Box::new(Srtf), [110.0, 310.0, 80.0, 40.0], 2),
         ("srsf", Box::new(Srsf), [110.0, 310.0, 80.0, 40.0], 2),
-        // At 10 the second stops the first; at 20 the third is new, and the first goes on beside it because the second
-        // does not fit; at 30 the last is. At 40 the third has had 40, the two others 80: the third and the first go on
-        // until 80, and then the first has had 240.
+        // At 10 the second preempts the first; at 20 the third arrives, and the first resumes beside it because the
+        // second does not fit; at 30 the last arrives. At 40 the third has attained 40, the two others 80: the
+        // third and the first run until 80, and then the first has attained 240.
         ("las", Box::new(Las), [310.0, 270.0, 80.0, 40.0], 5),
     ];
     for (name, mut policy, expected, preemptions) in cases {
@@ -86,17 +86,18 @@ fn srtf_orders_by_time_and_srsf_by_gpu_time() {
 
 #[test]
 fn easy_backfills_jobs_that_do_not_delay_the_head() {
-    // The second needs six, which are there at 100. The third is over then, the fourth takes what is left beside it, and
-    // the fifth would be in the way.
+    // The second needs six GPUs, which are free at 100. The third ends before, the fourth fits beside it, and the
+    // fifth would delay it.
     let trace = jobs(&[(4, 0.0, 100.0), (6, 1.0, 10.0), (2, 2.0, 90.0), (2, 3.0, 500.0), (2, 4.0, 500.0)]);
     assert_eq!(ends_and_outcome(&trace, &mut Easy).0, [100.0, 110.0, 92.0, 503.0, 610.0]);
 }
 
 #[test]
 fn tiresias_demotes_jobs_by_attained_service() {
-    // The first has had 3,250 GPU-seconds after 407 whole seconds and stands in the second queue from then on. The second
-    // comes at 500 into the first queue and stops it. At 907 it comes to stand behind it, and the first goes on until it
-    // has had 7,200 at 1,307; then the second until it has at 1,800. Now both are in the last queue, the first before it.
+    // The first has attained 3,250 GPU-seconds after 407 whole seconds and is in the second queue from then on. The
+    // second arrives at 500 in the first queue and preempts it. At 907 the second is demoted behind the first,
+    // which runs until it has 7,200 at 1,307; then the second runs until it has 7,200 at 1,800. Now both are in the
+    // last queue, the first ahead.
     let trace = jobs(&[(8, 0.0, 2_000.0), (8, 500.0, 2_000.0)]);
     let (ends, outcome) = ends_and_outcome(&trace, &mut Tiresias::default());
     assert_eq!(outcome.preemptions, 4);
@@ -124,12 +125,12 @@ fn start_overhead_is_deducted_between_any_two_events() {
 fn gangs_need_whole_nodes_and_the_rest_on_another() {
     let mut nodes = UniformNodes::new(3);
     assert!(nodes.place_gang(0, 1));
-    assert!(nodes.place_gang(1, 12), "one node that is free, and four GPUs beside the first job");
-    assert!(!nodes.place_gang(2, 16), "one node is free");
+    assert!(nodes.place_gang(1, 12), "one empty node, and four GPUs beside the first job");
+    assert!(!nodes.place_gang(2, 16), "one node is empty");
     assert!(nodes.place_gang(3, 8));
     assert_eq!(nodes.free_gpus(), 3);
     nodes.release(1);
-    assert!(!nodes.clone().place_gang(2, 16), "one is free again, and the other never was");
+    assert!(!nodes.clone().place_gang(2, 16), "one node is empty again, the other is not");
     assert!(nodes.place_gang(2, 15));
 }
 

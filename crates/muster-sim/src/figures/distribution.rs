@@ -38,7 +38,10 @@ mod tests {
     fn percentiles_are_nearest_rank() {
         let spread = Distribution::from_values((1..=100).rev().map(f64::from).collect());
         assert_eq!(spread, Distribution { mean: 50.5, p50: 50.0, p95: 95.0, p99: 99.0, max: 100.0 });
-        assert_eq!(Distribution::from_values(vec![7.0]), Distribution { mean: 7.0, p50: 7.0, p95: 7.0, p99: 7.0, max: 7.0 });
+        assert_eq!(
+            Distribution::from_values(vec![7.0]),
+            Distribution { mean: 7.0, p50: 7.0, p95: 7.0, p99: 7.0, max: 7.0 }
+        );
         assert_eq!(Distribution::from_values(Vec::new()), Distribution::default());
     }
 }

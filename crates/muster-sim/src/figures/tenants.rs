@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{JobOutcome, round_to_4_decimals, slowdown};
-use crate::run_history::{IntervalEnd, RunHistory};
 use crate::job_log::LoggedJob;
+use crate::run_history::{IntervalEnd, RunHistory};
 
 /// What one tenant had of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -35,7 +35,11 @@ struct TenantSums {
 }
 
 /// Every tenant, in order of names.
-pub fn tenant_figures(jobs: &[LoggedJob], fates: &[Option<JobOutcome>], history: &RunHistory) -> Vec<TenantFigures> {
+pub fn tenant_figures(
+    jobs: &[LoggedJob],
+    fates: &[Option<JobOutcome>],
+    history: &RunHistory,
+) -> Vec<TenantFigures> {
     let mut tenants: BTreeMap<&str, TenantSums> = BTreeMap::new();
     for (job, fate) in jobs.iter().zip(fates) {
         let sums = tenants.entry(&job.tenant).or_default();

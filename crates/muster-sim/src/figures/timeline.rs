@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::{ReplaySpan, round_to_4_decimals};
-use crate::run_history::RunHistory;
 use crate::job_log::LoggedJob;
+use crate::run_history::RunHistory;
 
 /// A part of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -1,7 +1,7 @@
 //! Philly jobs with deadlines, as they come with Chronus: times are minutes. The deadlines are not used.
 
 use super::table::{LogRow, scaled_ms};
-use super::{GangShape, ParsedLine, LoggedJob};
+use super::{GangShape, LoggedJob, ParsedLine};
 
 const MINUTE_MS: f64 = 60_000.0;
 
@@ -9,7 +9,8 @@ const MINUTE_MS: f64 = 60_000.0;
 pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     let minutes = |title: &str| scaled_ms(title, row.required_number(title)?, MINUTE_MS);
     let gang = GangShape::Total(row.required_number("num_gpu")?);
-    let plain = LoggedJob::new(row.required_text("job_id")?, minutes("submit_time")?, minutes("duration")?, gang);
+    let plain =
+        LoggedJob::new(row.required_text("job_id")?, minutes("submit_time")?, minutes("duration")?, gang);
     let tenant = row.required_text("user")?.to_string();
     let name = row.optional_text("model_name").unwrap_or(&plain.name).to_string();
     Ok(LoggedJob { user: tenant.clone(), tenant, name, ..plain }.into())

@@ -11,7 +11,7 @@ use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::{JobId, JobSpec, Timestamp};
 use muster_store::{Store, StoreConfig, StoreError};
 
-use super::{LogFormat, GangShape, JobLog, LogError, LoggedJob};
+use super::{GangShape, JobLog, LogError, LogFormat, LoggedJob};
 
 /// Entries read at once.
 const ENTRIES_PER_PAGE: u32 = 1_000;
@@ -39,7 +39,7 @@ pub fn read(path: &Path) -> Result<JobLog, LogError> {
     let store = open_store(path).map_err(failed)?;
     let (mut memory, mut after) = (JournalJobs::default(), 0);
     loop {
-        let page = open_store.tables.events(after, ENTRIES_PER_PAGE, None).map_err(failed)?;
+        let page = store.tables.events(after, ENTRIES_PER_PAGE, None).map_err(failed)?;
         let Some(last) = page.last().map(|row| row.seq) else { break };
         for row in &page {
             let event = muster_json::from_str(&row.payload);

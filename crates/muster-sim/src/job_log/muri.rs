@@ -2,7 +2,7 @@
 //! Nobody's name is in them: all belong to one tenant, and each model counts as a user.
 
 use super::table::{LogRow, scaled_ms};
-use super::{GangShape, ParsedLine, LoggedJob};
+use super::{GangShape, LoggedJob, ParsedLine};
 
 /// What the published runs count for the work of a job, in times what was recorded.
 const WORK_SCALE: f64 = 1.015;

@@ -2,9 +2,9 @@
 
 use muster_core::objects::settings::PRIORITY_MAX;
 
-use super::timestamps::parse_timestamp_ms;
 use super::table::LogRow;
-use super::{GangShape, ParsedLine, LoggedJob};
+use super::timestamps::parse_timestamp_ms;
+use super::{GangShape, LoggedJob, ParsedLine};
 
 /// Columns that must be there.
 pub const REQUIRED: &[&str] = &["submit", "duration_s", "gpus"];
@@ -39,7 +39,12 @@ pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     if let Some(priority) = priority.filter(|priority| *priority > PRIORITY_MAX) {
         return Err(format!("`priority` is {priority}, the most is {PRIORITY_MAX}"));
     }
-    let plain = LoggedJob::new(said("id").unwrap_or_default(), submit_ms, row.required_seconds_as_ms("duration_s")?, gang);
+    let plain = LoggedJob::new(
+        said("id").unwrap_or_default(),
+        submit_ms,
+        row.required_seconds_as_ms("duration_s")?,
+        gang,
+    );
     let tenant = said("tenant").unwrap_or_else(|| plain.tenant.clone());
     Ok(LoggedJob {
         name: said("name").unwrap_or_else(|| plain.name.clone()),

@@ -3,9 +3,9 @@
 //!
 //! Steps of jobs (`123.batch`) are no jobs. The account is the tenant. Times without a zone are taken for UTC.
 
-use super::timestamps::{parse_timestamp_ms, parse_slurm_duration_ms};
 use super::table::LogRow;
-use super::{GangShape, ParsedLine, LoggedJob};
+use super::timestamps::{parse_slurm_duration_ms, parse_timestamp_ms};
+use super::{GangShape, LoggedJob, ParsedLine};
 
 /// The job of a line.
 pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
@@ -18,7 +18,10 @@ pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     }
     let submit_ms = timestamp_ms(row, "Submit")?.ok_or_else(|| "`Submit` is empty".to_string())?;
     let tres = Tres::from_row(row)?;
-    let nodes = row.optional_number("NNodes")?.or_else(|| row.optional_number("AllocNodes").ok().flatten()).unwrap_or(1);
+    let nodes = row
+        .optional_number("NNodes")?
+        .or_else(|| row.optional_number("AllocNodes").ok().flatten())
+        .unwrap_or(1);
     let plain = LoggedJob::new(id, submit_ms, work_ms(row)?, gang_shape(tres.gpus, nodes));
     let said = |title: &str| row.optional_text(title).map(str::to_string);
     let tenant = said("Account").unwrap_or_else(|| plain.tenant.clone());

@@ -95,8 +95,8 @@ fn parse_number<N: FromStr>(title: &str, text: &str) -> Result<N, String> {
 /// Some time in milliseconds; a century is the most that makes sense.
 pub fn scaled_ms(title: &str, value: f64, unit_ms: f64) -> Result<i64, String> {
     let ms = value * unit_ms;
-    let sensible = (0.0..=3.2e12).contains(&scaled_ms);
-    if sensible { Ok(scaled_ms.round() as i64) } else { Err(format!("`{title}` is {value}, which is no time")) }
+    let sensible = (0.0..=3.2e12).contains(&ms);
+    if sensible { Ok(ms.round() as i64) } else { Err(format!("`{title}` is {value}, which is no time")) }
 }
 
 /// Fields between separators; one that begins with a quote ends with a quote, and two of them mean one.

@@ -62,9 +62,14 @@ fn the_muster_csv_is_read() {
     };
     assert_eq!(*first, all);
     let gang = GangShape::Tasks { count: 4, each: 8 };
-    let some = LoggedJob { name: "gpt, small".to_string(), ..LoggedJob::new("a2", EIGHT_OCLOCK_MS, 90_500, gang) };
+    let some =
+        LoggedJob { name: "gpt, small".to_string(), ..LoggedJob::new("a2", EIGHT_OCLOCK_MS, 90_500, gang) };
     assert_eq!(*second, LoggedJob { tenant: "text".to_string(), user: "bob".to_string(), ..some });
-    assert_eq!(third.submit_ms, EIGHT_OCLOCK_MS - MINUTE_MS, "without a zone it is UTC, and the first comes first");
+    assert_eq!(
+        third.submit_ms,
+        EIGHT_OCLOCK_MS - MINUTE_MS,
+        "without a zone it is UTC, and the first comes first"
+    );
     assert_eq!((third.tenant.as_str(), third.user.as_str()), ("everyone", "everyone"));
 }
 
@@ -242,15 +247,19 @@ use muster_core::JobId;
 fn the_journal_of_a_server_is_read() {
     let file = TempFile::new("journal.db", "");
     let mut store = muster_store::open(&StoreConfig::Sqlite { path: file.0.clone() }).unwrap();
-    let Leadership::Leading { epoch, .. } = open_store.journal.acquire_leadership("test", 60_000).unwrap() else { panic!() };
+    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("test", 60_000).unwrap() else {
+        panic!()
+    };
     let mut cluster = JournalBuilder { state: State::empty(), entries: Vec::new(), epoch };
     let site = ReplayCluster::parse("1x4xV100").unwrap();
     let config = Box::new(TenantConfig::unlimited("red"));
     cluster.execute(&Command::CreateTenant { id: "red".parse().unwrap(), config }, 0);
     let (node, facts) = site.nodes()[0].clone();
     cluster.execute(&Command::RegisterNode { node, facts: Box::new(facts) }, 0);
-    let job =
-        |priority: u32| LoggedJob { priority: Some(priority), ..LoggedJob::new("", 0, 1, GangShape::Total(4)) };
+    let job = |priority: u32| LoggedJob {
+        priority: Some(priority),
+        ..LoggedJob::new("", 0, 1, GangShape::Total(4))
+    };
     let long = LoggedJob { checkpoint_every_ms: Some(20_000), ..job(100) };
     let first = cluster.submit(&long, &site, 1_000);
     cluster.plan(1_000);
@@ -269,7 +278,7 @@ fn the_journal_of_a_server_is_read() {
     cluster.report(first, TaskReport::Started, 74_000);
     cluster.submit(&job(100), &site, 80_000);
     cluster.report(first, done, 134_000);
-    open_store.journal.append(&cluster.entries).unwrap();
+    store.journal.append(&cluster.entries).unwrap();
 
     let log = read(&file.0, None, BadLinePolicy::Stop).unwrap();
     assert_eq!(log.format, LogFormat::Journal);

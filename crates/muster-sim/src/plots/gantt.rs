@@ -2,8 +2,8 @@
 
 use super::axes::{Axis, Plot};
 use crate::figures::{JobOutcome, job_outcomes};
-use crate::run_history::{IntervalEnd, RunHistory};
 use crate::job_log::LoggedJob;
+use crate::run_history::{IntervalEnd, RunHistory};
 
 /// Most jobs in the picture.
 const JOBS_SHOWN_MAX: usize = 200;
@@ -15,11 +15,11 @@ const TIMED_OUT_COLOUR: &str = "#e69f00";
 
 /// The jobs that came around the longest waits, each in its row.
 pub fn gantt(policy: &str, jobs: &[LoggedJob], history: &RunHistory) -> String {
-    let fates = job_outcomes(jobs, history);
-    let first = first_of_longest_waits(&job_outcomes);
+    let outcomes = job_outcomes(jobs, history);
+    let first = first_of_longest_waits(&outcomes);
     let last = (first + JOBS_SHOWN_MAX).min(jobs.len());
     let from_ms = jobs.get(first).map_or(0, |job| job.submit_ms);
-    let to_ms = plot_end_ms(jobs, &job_outcomes, first..last);
+    let to_ms = plot_end_ms(jobs, &outcomes, first..last);
     let hours = |ms: i64| (ms - from_ms) as f64 / HOUR_MS;
     let rows = last - first;
     let x = Axis {
@@ -34,7 +34,7 @@ pub fn gantt(policy: &str, jobs: &[LoggedJob], history: &RunHistory) -> String {
         Axis { title: "job".to_string(), from: last as f64, to: first as f64, log: false, ..Axis::default() };
     let mut plot = Plot::with_height(140.0 + 4.0 * rows.max(40) as f64, &format!("{policy}: {title}"), x, y);
     let row = |job: usize| ((job + 1) as f64, job as f64 + 0.15);
-    for (job, fate) in job_outcomes.iter().enumerate().take(last).skip(first) {
+    for (job, fate) in outcomes.iter().enumerate().take(last).skip(first) {
         let Some(fate) = fate else { continue };
         let submit_ms = jobs[job].submit_ms;
         let span = (hours(submit_ms), hours(submit_ms + fate.completion_ms));
@@ -59,12 +59,12 @@ pub fn gantt(policy: &str, jobs: &[LoggedJob], history: &RunHistory) -> String {
 }
 
 /// The first of the consecutive jobs that waited longest together.
-fn first_of_longest_waits(fates: &[Option<JobOutcome>]) -> usize {
+fn first_of_longest_waits(outcomes: &[Option<JobOutcome>]) -> usize {
     let wait = |fate: &Option<JobOutcome>| fate.map_or(0, |fate| fate.wait_ms);
-    let mut sum: i64 = job_outcomes.iter().take(JOBS_SHOWN_MAX).map(wait).sum();
+    let mut sum: i64 = outcomes.iter().take(JOBS_SHOWN_MAX).map(wait).sum();
     let (mut best, mut most) = (0, sum);
-    for first in 1..=job_outcomes.len().saturating_sub(JOBS_SHOWN_MAX) {
-        sum += wait(&job_outcomes[first + JOBS_SHOWN_MAX - 1]) - wait(&job_outcomes[first - 1]);
+    for first in 1..=outcomes.len().saturating_sub(JOBS_SHOWN_MAX) {
+        sum += wait(&outcomes[first + JOBS_SHOWN_MAX - 1]) - wait(&outcomes[first - 1]);
         if sum > most {
             (best, most) = (first, sum);
         }
@@ -73,8 +73,8 @@ fn first_of_longest_waits(fates: &[Option<JobOutcome>]) -> usize {
 }
 
 /// Nine of ten have ended by then: one that runs for weeks would make all others a line.
-fn plot_end_ms(jobs: &[LoggedJob], fates: &[Option<JobOutcome>], places: std::ops::Range<usize>) -> i64 {
-    let ends = places.filter_map(|job| Some(jobs[job].submit_ms + job_outcomes[job]?.completion_ms));
+fn plot_end_ms(jobs: &[LoggedJob], outcomes: &[Option<JobOutcome>], places: std::ops::Range<usize>) -> i64 {
+    let ends = places.filter_map(|job| Some(jobs[job].submit_ms + outcomes[job]?.completion_ms));
     let mut ends: Vec<i64> = ends.collect();
     ends.sort_unstable();
     ends.get(ends.len() * 9 / 10).or(ends.last()).copied().unwrap_or(0)

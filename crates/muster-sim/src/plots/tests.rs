@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::figures::{UtilisationBin, figures};
-use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
 use crate::job_log::{GangShape, LoggedJob};
+use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
 
 /// Every element that is opened is closed, and no letter of a name is taken for a tag.
 fn is_well_formed(svg: &str) -> bool {
@@ -26,7 +26,10 @@ fn is_well_formed(svg: &str) -> bool {
 
 #[test]
 fn plots_are_well_formed() {
-    let bins = [UtilisationBin { at_s: 0.0, utilisation: 0.5 }, UtilisationBin { at_s: 400_000.0, utilisation: 1.0 }];
+    let bins = [
+        UtilisationBin { at_s: 0.0, utilisation: 0.5 },
+        UtilisationBin { at_s: 400_000.0, utilisation: 1.0 },
+    ];
     let utilisation = utilisation(&[("muster", &bins), ("a<b & c", &bins)]);
     assert!(is_well_formed(&utilisation), "{utilisation}");
     assert!(utilisation.contains("(days)") && utilisation.contains("a&lt;b &amp; c"), "{utilisation}");

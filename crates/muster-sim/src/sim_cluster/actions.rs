@@ -1,4 +1,4 @@
-//! What people and misfortune do to the cluster, act by act.
+//! Applies the actions of a fault schedule to the simulated cluster.
 
 use muster_core::Command;
 use muster_core::objects::node::NodeStatus;
@@ -7,23 +7,25 @@ use muster_protocol::agent::Report;
 use muster_store::memory::SimulatedFault;
 
 use super::network::NetworkConditions;
-use super::{SimEvent, ServerMessage, SimCluster};
-use crate::random::Random;
+use super::{ServerMessage, SimCluster, SimEvent};
 use crate::fault_schedule::ScheduledAction;
+use crate::random::Random;
 
 impl SimCluster<'_> {
     pub(super) fn apply_action(&mut self, index: usize) {
-        let act = self.schedule.actions[index].1.clone();
-        if self.is_healed && act.is_fault() {
+        let action = self.schedule.actions[index].1.clone();
+        if self.is_healed && action.is_fault() {
             return;
         }
         let (now, servers, nodes) = (self.now(), self.servers.len(), self.nodes.len());
-        match act {
+        match action {
             ScheduledAction::CrashServer(server, ms) => {
                 self.servers[server % servers].process = None;
                 self.schedule_at(now + ms, SimEvent::RestartServer(server % servers));
             }
-            ScheduledAction::PauseServer(server, ms) => self.servers[server % servers].paused_until_ms = now + ms,
+            ScheduledAction::PauseServer(server, ms) => {
+                self.servers[server % servers].paused_until_ms = now + ms
+            }
             ScheduledAction::FreezeServer(server, ms) => {
                 self.servers[server % servers].paused_until_ms = now + ms;
                 self.servers[server % servers].clock.freeze_until(now + ms);
@@ -32,45 +34,65 @@ impl SimCluster<'_> {
                 self.nodes[node % nodes].agent = None;
                 self.schedule_at(now + ms, SimEvent::RestartAgent(node % nodes));
             }
-            ScheduledAction::PauseAgent(node, ms) => self.nodes[node % nodes].agent_paused_until_ms = now + ms,
-            ScheduledAction::PauseShim(node, number, ms) => self.nodes[node % nodes].host.pause_any_shim(number, ms),
+            ScheduledAction::PauseAgent(node, ms) => {
+                self.nodes[node % nodes].agent_paused_until_ms = now + ms
+            }
+            ScheduledAction::PauseShim(node, number, ms) => {
+                self.nodes[node % nodes].host.pause_any_shim(number, ms)
+            }
             ScheduledAction::FreezeNode(node, ms) => {
                 self.nodes[node % nodes].frozen_until_ms = now + ms;
                 self.nodes[node % nodes].clock.freeze_until(now + ms);
             }
             ScheduledAction::CrashNode(node, ms) => {
-                let place = &mut self.nodes[node % nodes];
-                (place.agent, place.is_powered_on) = (None, false);
-                place.host.power_cut();
+                let sim_node = &mut self.nodes[node % nodes];
+                (sim_node.agent, sim_node.is_powered_on) = (None, false);
+                sim_node.host.power_cut();
                 self.schedule_at(now + ms, SimEvent::BootNode(node % nodes));
             }
             ScheduledAction::LoseDisk(node, ms) => {
-                let place = &mut self.nodes[node % nodes];
-                (place.agent, place.is_powered_on) = (None, false);
-                place.host.power_cut();
-                place.host.lose_disk();
+                let sim_node = &mut self.nodes[node % nodes];
+                (sim_node.agent, sim_node.is_powered_on) = (None, false);
+                sim_node.host.power_cut();
+                sim_node.host.lose_disk();
                 self.laws.forget_unreported_launches(node % nodes, &self.node_names[node % nodes]);
                 self.schedule_at(now + ms, SimEvent::BootNode(node % nodes));
             }
             ScheduledAction::KillShim(node) => self.nodes[node % nodes].host.kill_any_shim(),
-            ScheduledAction::FailDiskWrites(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
+            ScheduledAction::FailDiskWrites(node, writes) => {
+                self.nodes[node % nodes].host.fail_writes(writes)
+            }
             ScheduledAction::DisconnectDatabase(server, ms) => {
                 self.servers[server % servers].connection.inject_fault(SimulatedFault::Unreachable);
                 self.schedule_at(now + ms, SimEvent::ReconnectDatabase(server % servers));
             }
-            ScheduledAction::LoseDatabaseReply(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::ReplyLost),
-            ScheduledAction::TearDatabaseWrite(server) => self.servers[server % servers].connection.inject_fault(SimulatedFault::TornWrite),
+            ScheduledAction::LoseDatabaseReply(server) => {
+                self.servers[server % servers].connection.inject_fault(SimulatedFault::ReplyLost)
+            }
+            ScheduledAction::TearDatabaseWrite(server) => {
+                self.servers[server % servers].connection.inject_fault(SimulatedFault::TornWrite)
+            }
             ScheduledAction::PartitionNetwork(server, node, ms) => {
                 self.partitions.insert((server % servers, node % nodes), now + ms);
             }
-            ScheduledAction::DegradeNetwork(ms, per_mille, delay_ms_max) => {
-                self.network = NetworkConditions { until_ms: now + ms, loss_per_mille: per_mille, delay_ms_max };
+            ScheduledAction::DegradeNetwork(ms, loss_per_mille, delay_ms_max) => {
+                self.network = NetworkConditions { until_ms: now + ms, loss_per_mille, delay_ms_max };
             }
-            ScheduledAction::SetServerClock(server, off_ms) => self.servers[server % servers].clock.set_wall_offset_ms(off_ms),
-            ScheduledAction::SetNodeClock(node, off_ms) => self.nodes[node % nodes].clock.set_wall_offset_ms(off_ms),
-            ScheduledAction::SkewServerClock(server, pace) => self.servers[server % servers].clock.set_rate_per_mille(pace),
-            ScheduledAction::SkewNodeClock(node, pace) => self.nodes[node % nodes].clock.set_rate_per_mille(pace),
-            ScheduledAction::ReportGpuReading(node, gpu, celsius, errors) => self.send_gpu_reading(node % nodes, gpu, celsius, errors),
+            ScheduledAction::SetServerClock(server, offset_ms) => {
+                self.servers[server % servers].clock.set_wall_offset_ms(offset_ms)
+            }
+            ScheduledAction::SetNodeClock(node, offset_ms) => {
+                self.nodes[node % nodes].clock.set_wall_offset_ms(offset_ms)
+            }
+            ScheduledAction::SkewServerClock(server, rate_per_mille) => {
+                self.servers[server % servers].clock.set_rate_per_mille(rate_per_mille)
+            }
+            ScheduledAction::SkewNodeClock(node, rate_per_mille) => {
+                self.nodes[node % nodes].clock.set_rate_per_mille(rate_per_mille)
+            }
+            ScheduledAction::ReportGpuReading(node, gpu, temperature_c, errors) => {
+                self.send_gpu_reading(node % nodes, gpu, temperature_c, errors)
+            }
             ScheduledAction::FailGpu(node, gpu, errors) => {
                 let gpu = gpu % self.schedule.node_gpus[node % nodes] as u8;
                 self.nodes[node % nodes].host.fail_gpu(gpu);
@@ -83,30 +105,34 @@ impl SimCluster<'_> {
             }
             ScheduledAction::Drain(node) => self.set_node_state(node % nodes, NodeStatus::Draining),
             ScheduledAction::Resume(node) => self.set_node_state(node % nodes, NodeStatus::Ready),
-            deed => {
-                for letter in self.clients.requests_of_action(&deed, self.laws.expected_state()) {
-                    self.send_request(letter);
+            request_action => {
+                for request in self.clients.requests_of_action(&request_action, self.laws.expected_state()) {
+                    self.send_request(request);
                 }
             }
         }
     }
 
     pub(super) fn send_operator_command(&mut self, command: Command) {
-        let letter = self.clients.add_operator_request(command);
-        self.send_request(letter);
+        let request = self.clients.add_operator_request(command);
+        self.send_request(request);
     }
 
-    pub(super) fn set_node_state(&mut self, node: usize, word: NodeStatus) {
+    pub(super) fn set_node_state(&mut self, node: usize, status: NodeStatus) {
         if let Ok(node) = self.node_names[node].parse() {
-            self.send_operator_command(Command::SetNodeState { node, status: word, why: "an operator".to_string() });
+            self.send_operator_command(Command::SetNodeState {
+                node,
+                status,
+                why: "an operator".to_string(),
+            });
         }
     }
 
-    pub(super) fn send_gpu_reading(&mut self, node: usize, gpu: u8, celsius: i32, errors: u32) {
+    pub(super) fn send_gpu_reading(&mut self, node: usize, gpu: u8, temperature_c: i32, errors: u32) {
         let report = Report::GpuReading {
             node: self.node_names[node].clone(),
             gpu: gpu % self.schedule.node_gpus[node] as u8,
-            temperature_c: Some(celsius),
+            temperature_c: Some(temperature_c),
             errors,
             last_error: String::new(),
         };

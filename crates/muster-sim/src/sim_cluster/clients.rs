@@ -1,4 +1,4 @@
-//! Users and operators: what they write, and how long they go on asking.
+//! Simulated clients: the requests of users and operators, and their retries.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,153 +11,161 @@ use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{Actor, Answer, Command, JobId, JobSpec, State, TenantId};
 use muster_server::cluster::CommandError;
 
-use crate::fault_schedule::{ScheduledAction, FaultSchedule, JobRequest};
+use crate::fault_schedule::{FaultSchedule, JobRequest, ScheduledAction};
 
 const TENANT_NAMES: [&str; 3] = ["default", "red", "blue"];
 
-/// Everyone who writes letters to the cluster.
+/// All users and operators of the cluster.
 pub struct Clients {
     requests: Vec<ClientRequest>,
-    /// The most GPUs that one task can have here.
+    /// The most GPUs on one node, the limit of a task.
     node_gpus_max: u32,
     node_gpus: Vec<u32>,
 }
 
 struct ClientRequest {
     command: Command,
-    /// How often it is sent again.
     retries_left: u32,
     is_answered: bool,
 }
 
 impl Clients {
-    /// Nobody has written yet.
-    pub fn new(story: &FaultSchedule) -> Clients {
-        let gpus_max = story.node_gpus.iter().copied().max().unwrap_or_default();
-        Clients { requests: Vec::new(), node_gpus_max: gpus_max, node_gpus: story.node_gpus.clone() }
+    pub fn new(schedule: &FaultSchedule) -> Clients {
+        let gpus_max = schedule.node_gpus.iter().copied().max().unwrap_or_default();
+        Clients { requests: Vec::new(), node_gpus_max: gpus_max, node_gpus: schedule.node_gpus.clone() }
     }
 
-    /// What a letter says.
+    /// The actor and command of a request.
     pub fn request(&self, number: u64) -> Option<(Actor, Command)> {
-        let letter = self.requests.get(number as usize)?;
-        Some((Actor::local("ada"), letter.command.clone()))
+        let request = self.requests.get(number as usize)?;
+        Some((Actor::local("ada"), request.command.clone()))
     }
 
-    /// Whether its writer asks once more.
+    /// True if an unanswered request is sent again. Without retries left it counts as answered.
     pub fn take_retry(&mut self, number: u64) -> bool {
-        let letter = self.requests.get_mut(number as usize).filter(|letter| !letter.is_answered);
-        letter.is_some_and(|letter| {
-            let again = letter.retries_left > 0;
-            letter.retries_left = letter.retries_left.saturating_sub(1);
-            letter.is_answered = !again;
-            again
+        let request = self.requests.get_mut(number as usize).filter(|request| !request.is_answered);
+        request.is_some_and(|request| {
+            let retry = request.retries_left > 0;
+            request.retries_left = request.retries_left.saturating_sub(1);
+            request.is_answered = !retry;
+            retry
         })
     }
 
-    /// An answer came. A server that could not take it is no answer.
+    /// Marks a request as answered. `Unavailable` is not an answer.
     pub fn receive_answer(&mut self, number: u64, answer: &Result<Answer, CommandError>) {
-        if let Some(letter) = self.requests.get_mut(number as usize)
+        if let Some(request) = self.requests.get_mut(number as usize)
             && !matches!(answer, Err(CommandError::Unavailable { .. }))
         {
-            letter.is_answered = true;
+            request.is_answered = true;
         }
     }
 
-    /// Whether nobody waits for an answer any more.
     pub fn all_answered(&self) -> bool {
-        self.requests.iter().all(|letter| letter.is_answered)
+        self.requests.iter().all(|request| request.is_answered)
     }
 
-    /// An operator writes, and insists.
+    /// Adds an operator command, with retries.
     pub fn add_operator_request(&mut self, command: Command) -> u64 {
         self.add_request(command, 3)
     }
 
-    fn add_request(&mut self, command: Command, patience: u32) -> u64 {
-        self.requests.push(ClientRequest { command, retries_left: patience, is_answered: false });
+    fn add_request(&mut self, command: Command, retries: u32) -> u64 {
+        self.requests.push(ClientRequest { command, retries_left: retries, is_answered: false });
         self.requests.len() as u64 - 1
     }
 
-    /// Do a deed of the story: the letters that are sent for it.
-    pub fn requests_of_action(&mut self, deed: &ScheduledAction, state: &State) -> Vec<u64> {
+    /// Creates the requests of an action and returns their numbers.
+    pub fn requests_of_action(&mut self, action: &ScheduledAction, state: &State) -> Vec<u64> {
         let job = |number: &u64| {
             let jobs: Vec<JobId> = state.jobs.keys().copied().collect();
             (!jobs.is_empty()).then(|| jobs[(number % jobs.len() as u64) as usize])
         };
-        let command = match deed {
-            ScheduledAction::Submit(wish) => return self.submission_requests(wish, state),
+        let command = match action {
+            ScheduledAction::Submit(job) => return self.submission_requests(job, state),
             ScheduledAction::Cancel(number) => job(number).map(|job| Command::CancelJob { job }),
-            ScheduledAction::Hold(number) => job(number).map(|job| Command::HoldJob { job, why: "a person".to_string() }),
+            ScheduledAction::Hold(number) => {
+                job(number).map(|job| Command::HoldJob { job, why: "a person".to_string() })
+            }
             ScheduledAction::Release(number) => job(number).map(|job| Command::ReleaseJob { job }),
             ScheduledAction::Requeue(number) => job(number).map(|job| Command::RequeueJob { job }),
             ScheduledAction::Reprioritise(number, priority) => job(number).map(|job| {
                 let change = JobChange { priority: Some(*priority), ..JobChange::default() };
                 Command::ChangeJob { job, change }
             }),
-            ScheduledAction::SetQuota(tenant, gpus) => set_quota_command(TENANT_NAMES[tenant % TENANT_NAMES.len()], *gpus),
+            ScheduledAction::SetQuota(tenant, gpus) => {
+                set_quota_command(TENANT_NAMES[tenant % TENANT_NAMES.len()], *gpus)
+            }
             _ => None,
         };
         command.map(|command| self.add_request(command, 0)).into_iter().collect()
     }
 
-    /// The job itself, and its tenant the first time.
-    fn submission_requests(&mut self, wish: &JobRequest, state: &State) -> Vec<u64> {
-        let tenant = TENANT_NAMES[wish.tenant % TENANT_NAMES.len()];
+    /// The submission of a job, and before it the creation of its tenant if it is new.
+    fn submission_requests(&mut self, job: &JobRequest, state: &State) -> Vec<u64> {
+        let tenant = TENANT_NAMES[job.tenant % TENANT_NAMES.len()];
         let Ok(id) = tenant.parse::<TenantId>() else { return Vec::new() };
-        let mut letters = Vec::new();
+        let mut requests = Vec::new();
         if !state.tenants.contains_key(&id) {
             let config = Box::new(TenantConfig::unlimited(tenant));
-            letters.push(self.add_request(Command::CreateTenant { id: id.clone(), config }, 0));
+            requests.push(self.add_request(Command::CreateTenant { id: id.clone(), config }, 0));
         }
         let key = format!("letter-{}", self.requests.len());
         let submit = SubmitJob {
-            spec: Arc::new(self.job_spec(wish, id, state)),
-            array: wish.array_size.map(|tasks| ArraySpec { indexes: (0..tasks).collect(), running_max: Some(2) }),
+            spec: Arc::new(self.job_spec(job, id, state)),
+            array: job
+                .array_size
+                .map(|tasks| ArraySpec { indexes: (0..tasks).collect(), running_max: Some(2) }),
             hold: false,
             key: Some(IdempotencyKey { key, body_hash: "the same".to_string() }),
             known_outcomes: BTreeMap::new(),
             known_key: None,
             is_operator: true,
         };
-        letters.push(self.add_request(Command::SubmitJob(submit), wish.retries_max));
-        letters
+        requests.push(self.add_request(Command::SubmitJob(submit), job.retries_max));
+        requests
     }
 
-    /// A job that the whole cluster could run if it were empty.
-    fn job_spec(&self, wish: &JobRequest, tenant: TenantId, state: &State) -> JobSpec {
-        let gpus = wish.gpus.min(self.node_gpus_max);
-        let room: u32 = self.node_gpus.iter().map(|has| has.checked_div(gpus).unwrap_or(8)).sum();
+    /// A job that the empty cluster could run.
+    fn job_spec(&self, job: &JobRequest, tenant: TenantId, state: &State) -> JobSpec {
+        let gpus = job.gpus.min(self.node_gpus_max);
+        let tasks_max: u32 =
+            self.node_gpus.iter().map(|node_gpus| node_gpus.checked_div(gpus).unwrap_or(8)).sum();
         let each = Resources {
             gpus,
             gpu_models: Default::default(),
             gpu_memory_mib: 0,
-            gpu_compute_milli: wish.gpu_milli,
+            gpu_compute_milli: job.gpu_milli,
             isolation: Default::default(),
             cpus: 1,
             memory_mib: 1_024,
         };
-        let tasks =
-            TaskGroup { name: "task".to_string(), count: wish.tasks.min(room.max(1)), count_max: None, each };
+        let tasks = TaskGroup {
+            name: "task".to_string(),
+            count: job.tasks.min(tasks_max.max(1)),
+            count_max: None,
+            each,
+        };
         let last = JobId::single(state.next_job.saturating_sub(1));
-        let after = (wish.depends_on_last && state.jobs.contains_key(&last))
+        let dependency = (job.depends_on_last && state.jobs.contains_key(&last))
             .then_some(Dependency { job: last, when: DependencyWhen::Ended });
         JobSpec {
             name: "played".to_string(),
             tenant,
-            user: format!("user-{}", wish.user),
-            priority: wish.priority,
+            user: format!("user-{}", job.user),
+            priority: job.priority,
             tasks: vec![tasks],
             topology: Default::default(),
             allow_cross_numa: None,
             prefer_nvlink: false,
             gang_scheduling: None,
-            time_limit_ms: wish.time_limit_ms,
-            restart: RestartRule { max_restarts: wish.restarts, ..RestartRule::default() },
+            time_limit_ms: job.time_limit_ms,
+            restart: RestartRule { max_restarts: job.restarts, ..RestartRule::default() },
             on_node_lost: Default::default(),
-            checkpoint: wish
+            checkpoint: job
                 .has_checkpoints
                 .then(|| CheckpointRule { path: "/tmp".to_string(), every_ms: Some(2_000) }),
-            after: after.into_iter().collect(),
+            after: dependency.into_iter().collect(),
             start_after: None,
             pool: None,
             node_labels: BTreeMap::new(),

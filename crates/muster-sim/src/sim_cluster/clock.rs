@@ -1,4 +1,4 @@
-//! Adapter (Clock): the time of one machine in the simulated world, which may be wrong and run fast or slow.
+//! Adapter (Clock): the clock of one simulated machine, which may be wrong and run fast or slow.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,103 +7,102 @@ use std::time::Duration;
 use muster_core::Timestamp;
 use muster_server::clock::Clock;
 
-/// When every story begins: a Tuesday in 2023.
+/// The start of every run: a Tuesday in 2023.
 pub const SIM_START_UNIX_MS: i64 = 1_700_000_000_000;
 
-/// True time: milliseconds since the beginning of the story. Clones are the same one.
+/// The true time: milliseconds since the start of the run. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub struct SimTime(Arc<AtomicI64>);
 
 impl SimTime {
-    /// How late it is.
     pub fn ms(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// It is later now.
     pub fn set(&self, ms: i64) {
         self.0.store(ms, Ordering::Relaxed);
     }
 }
 
-/// The clock of one machine. Its time of day can be set, its time since start cannot; both run at the same pace.
+/// The clock of one machine. Its wall time can be set, its monotonic time cannot; both run at the same rate.
 #[derive(Debug, Clone)]
 pub struct MachineClock {
     time: SimTime,
     state: Arc<Mutex<ClockState>>,
 }
 
-/// How it goes.
 #[derive(Debug)]
 struct ClockState {
-    /// Milliseconds that it counts while a second passes.
+    /// The milliseconds that the clock counts per true second.
     rate_per_mille: i64,
-    /// When it got this pace, in true time; it stands still before.
+    /// The true time from which the rate applies; the clock is frozen before it.
     rate_since_ms: i64,
-    /// What it had counted then.
+    /// The monotonic time at `rate_since_ms`.
     base_monotonic_ms: i64,
-    /// What its time of day is ahead of what it has counted.
+    /// From the monotonic to the wall time.
     wall_offset_ms: i64,
 }
 
 impl ClockState {
-    fn monotonic_ms_at(&self, sun_ms: i64) -> i64 {
-        self.base_monotonic_ms + (sun_ms - self.rate_since_ms).max(0) * self.rate_per_mille / 1_000
+    fn monotonic_ms_at(&self, true_ms: i64) -> i64 {
+        self.base_monotonic_ms + (true_ms - self.rate_since_ms).max(0) * self.rate_per_mille / 1_000
     }
 }
 
 impl MachineClock {
-    /// A clock that is right.
-    pub fn new(sun: &SimTime) -> MachineClock {
-        let works = ClockState { rate_per_mille: 1_000, rate_since_ms: 0, base_monotonic_ms: 0, wall_offset_ms: 0 };
-        MachineClock { time: sun.clone(), state: Arc::new(Mutex::new(works)) }
+    /// An accurate clock.
+    pub fn new(time: &SimTime) -> MachineClock {
+        let state =
+            ClockState { rate_per_mille: 1_000, rate_since_ms: 0, base_monotonic_ms: 0, wall_offset_ms: 0 };
+        MachineClock { time: time.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Someone sets its time of day, to so much more than what it is.
-    pub fn set_wall_offset_ms(&self, off_ms: i64) {
-        let mut works = self.state();
-        works.wall_offset_ms = self.time.ms() + off_ms - works.monotonic_ms_at(self.time.ms());
+    /// Sets the wall time to the true time plus an offset.
+    pub fn set_wall_offset_ms(&self, offset_ms: i64) {
+        let mut state = self.state();
+        state.wall_offset_ms = self.time.ms() + offset_ms - state.monotonic_ms_at(self.time.ms());
     }
 
-    /// From now on it counts so many milliseconds in a second.
-    pub fn set_rate_per_mille(&self, pace: i64) {
-        let mut works = self.state();
-        works.base_monotonic_ms = works.monotonic_ms_at(self.time.ms());
-        (works.rate_since_ms, works.rate_per_mille) = (works.rate_since_ms.max(self.time.ms()), pace);
+    /// Changes the rate from now on, in milliseconds per true second.
+    pub fn set_rate_per_mille(&self, rate_per_mille: i64) {
+        let mut state = self.state();
+        state.base_monotonic_ms = state.monotonic_ms_at(self.time.ms());
+        (state.rate_since_ms, state.rate_per_mille) =
+            (state.rate_since_ms.max(self.time.ms()), rate_per_mille);
     }
 
-    /// It stands still until then, with the whole machine.
+    /// Freezes the clock with its machine.
     pub fn freeze_until(&self, until_ms: i64) {
-        let mut works = self.state();
-        works.base_monotonic_ms = works.monotonic_ms_at(self.time.ms());
-        works.rate_since_ms = works.rate_since_ms.max(until_ms);
+        let mut state = self.state();
+        state.base_monotonic_ms = state.monotonic_ms_at(self.time.ms());
+        state.rate_since_ms = state.rate_since_ms.max(until_ms);
     }
 
-    /// If it stands still, it does so no longer.
+    /// Ends a freeze.
     pub fn unfreeze(&self) {
-        let mut works = self.state();
-        works.rate_since_ms = works.rate_since_ms.min(self.time.ms());
+        let mut state = self.state();
+        state.rate_since_ms = state.rate_since_ms.min(self.time.ms());
     }
 
-    /// It is right again, and goes on from what it has counted.
+    /// Makes the clock accurate again; monotonic time goes on from its current value.
     pub fn reset(&self) {
         self.unfreeze();
         self.set_rate_per_mille(1_000);
         self.set_wall_offset_ms(0);
     }
 
-    /// The time of day in Unix milliseconds.
+    /// The wall time in Unix milliseconds.
     pub fn wall_ms(&self) -> i64 {
-        let works = self.state();
-        SIM_START_UNIX_MS + works.monotonic_ms_at(self.time.ms()) + works.wall_offset_ms
+        let state = self.state();
+        SIM_START_UNIX_MS + state.monotonic_ms_at(self.time.ms()) + state.wall_offset_ms
     }
 
-    /// What it has counted; it never goes back.
+    /// The monotonic time; it never decreases.
     pub fn monotonic_ms(&self) -> i64 {
         self.state().monotonic_ms_at(self.time.ms())
     }
 
-    /// How long it really takes until it has counted so much.
+    /// The true time in which the clock counts `ms`.
     pub fn true_duration_ms(&self, ms: i64) -> i64 {
         ms * 1_000 / self.state().rate_per_mille.max(1)
     }
@@ -129,22 +128,25 @@ mod tests {
 
     #[test]
     fn a_clock_runs_at_its_rate_and_monotonic_time_never_decreases() {
-        let sun = SimTime::default();
-        let clock = MachineClock::new(&sun);
-        sun.set(1_000);
+        let time = SimTime::default();
+        let clock = MachineClock::new(&time);
+        time.set(1_000);
         clock.set_rate_per_mille(500);
-        sun.set(3_000);
-        assert_eq!((clock.monotonic_ms(), clock.wall_ms() - SIM_START_UNIX_MS, clock.true_duration_ms(10)), (2_000, 2_000, 20));
+        time.set(3_000);
+        assert_eq!(
+            (clock.monotonic_ms(), clock.wall_ms() - SIM_START_UNIX_MS, clock.true_duration_ms(10)),
+            (2_000, 2_000, 20)
+        );
         clock.set_wall_offset_ms(-5_000);
         assert_eq!((clock.monotonic_ms(), clock.wall_ms() - SIM_START_UNIX_MS), (2_000, -2_000));
         clock.freeze_until(7_000);
         clock.set_rate_per_mille(2_000);
-        sun.set(8_000);
-        assert_eq!(clock.monotonic_ms(), 4_000, "it stood still until 7 s, and ran twice as fast for one");
+        time.set(8_000);
+        assert_eq!(clock.monotonic_ms(), 4_000, "frozen until 7 s, then at twice the rate for one second");
         clock.freeze_until(20_000);
         clock.reset();
         assert_eq!((clock.monotonic_ms(), clock.wall_ms() - SIM_START_UNIX_MS), (4_000, 8_000));
-        sun.set(9_000);
+        time.set(9_000);
         assert_eq!((clock.monotonic_ms(), clock.wall_ms() - SIM_START_UNIX_MS), (5_000, 9_000));
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a story: all misfortune is over, and operators put everything back in order until all have ended.
+//! The end of a schedule: all faults are removed, and operators restore the cluster until every job has ended.
 
 use muster_core::gpu::device::GpuStatus;
 use muster_core::objects::job::Phase;
@@ -7,10 +7,10 @@ use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{Command, State};
 use muster_store::memory::SimulatedFault;
 
-use super::{SimEvent, SimCluster};
+use super::{SimCluster, SimEvent};
 
 impl SimCluster<'_> {
-    /// All misfortune is over; from now on everything works, and everyone may go on.
+    /// Removes all faults and resumes all components.
     pub(super) fn heal(&mut self) {
         self.is_healed = true;
         self.network.until_ms = 0;
@@ -28,22 +28,22 @@ impl SimCluster<'_> {
             self.nodes[node].clock.reset();
             self.start_node(node);
         }
-        let waiting: Vec<_> = self.deferred_events.keys().copied().collect();
-        waiting.into_iter().for_each(|who| self.resume(who));
+        let paused: Vec<_> = self.deferred_events.keys().copied().collect();
+        paused.into_iter().for_each(|component| self.resume(component));
         self.clean_up();
     }
 
-    /// Operators put everything back in order, again and again until all have ended.
+    /// Sends the operator commands that restore the cluster; repeats until the cluster is at rest.
     pub(super) fn clean_up(&mut self) {
         for command in recovery_commands(self.laws.expected_state()) {
             self.send_operator_command(command);
         }
-        let doubtful = self.laws.expected_state().nodes.values().flat_map(|node| {
+        let unhealthy = self.laws.expected_state().nodes.values().flat_map(|node| {
             let health =
                 (0u8..).zip(&node.gpu_health).filter(|(_, health)| health.status != GpuStatus::Healthy);
             health.map(|(gpu, _)| (node.id.clone(), gpu))
         });
-        for (node, gpu) in doubtful.collect::<Vec<_>>() {
+        for (node, gpu) in unhealthy.collect::<Vec<_>>() {
             if let Some(node) = self.node_names.iter().position(|name| name == node.as_str()) {
                 self.send_gpu_reading(node, gpu, 40, 0);
             }
@@ -52,20 +52,21 @@ impl SimCluster<'_> {
     }
 }
 
-/// What operators do so that every job can run.
+/// The operator commands after which every job can run.
 fn recovery_commands(state: &State) -> Vec<Command> {
-    let held = state.jobs.values().filter(|job| matches!(job.phase, Phase::Held { .. }));
-    let release = held.map(|job| Command::ReleaseJob { job: job.id });
-    let away = |node: &&Node| matches!(node.state.status, NodeStatus::Draining | NodeStatus::Hold);
-    let resume = state.nodes.values().filter(away).map(|node| Command::SetNodeState {
+    let held_jobs = state.jobs.values().filter(|job| matches!(job.phase, Phase::Held { .. }));
+    let release = held_jobs.map(|job| Command::ReleaseJob { job: job.id });
+    let is_out_of_service =
+        |node: &&Node| matches!(node.state.status, NodeStatus::Draining | NodeStatus::Hold);
+    let resume = state.nodes.values().filter(is_out_of_service).map(|node| Command::SetNodeState {
         node: node.id.clone(),
         status: NodeStatus::Ready,
-        why: "all is well".to_string(),
+        why: "recovered".to_string(),
     });
-    let limited = state.tenants.values().filter(|tenant| tenant.config.maximum != Quota::default());
-    let lift = limited.map(|tenant| Command::ChangeTenant {
+    let limited_tenants = state.tenants.values().filter(|tenant| tenant.config.maximum != Quota::default());
+    let lift_quota = limited_tenants.map(|tenant| Command::ChangeTenant {
         id: tenant.id.clone(),
         config: Box::new(TenantConfig { maximum: Quota::default(), ..tenant.config.clone() }),
     });
-    release.chain(resume).chain(lift).collect()
+    release.chain(resume).chain(lift_quota).collect()
 }

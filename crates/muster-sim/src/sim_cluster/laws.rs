@@ -1,5 +1,5 @@
-//! What must hold, whatever befalls the cluster. Looked at after every step, by a judge who sees everything: the journal,
-//! what servers believe, what users were told and which processes really run.
+//! The laws of a simulated run, checked after every event against the journal, the leader state, the answers to
+//! clients and the processes that really run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,54 +14,52 @@ use muster_store::Entry;
 
 use super::machine::MachineObservation;
 
-/// A shim that is not disturbed ends its tasks that soon after their grace: it looks a few times a second, and the clock
-/// of its machine may be three times too fast. An agent that does it in its place comes later.
+/// The longest time from the end of the grace until an undisturbed shim has killed its tasks: the shim polls a few
+/// times a second, and the clock of its machine may be three times too fast. An agent that kills in place of the
+/// shim is slower.
 const KILL_DELAY_MS_MAX: i64 = 1_500;
 
-/// A part of an attempt: which node, which job, which attempt.
+/// The part of an attempt on one node: node, job, attempt.
 type AttemptPart = (usize, String, u32);
 
-/// The judge.
+/// The observed facts that the laws are checked against.
 #[derive(Default)]
 pub struct Laws {
-    /// What was published, in order.
     published_entries: Vec<Entry>,
-    /// The state that follows from it.
+    /// The state that follows from the published entries.
     expected_state: State,
-    /// Parts whose tasks run, really.
+    /// Parts whose tasks really run.
     running: BTreeMap<AttemptPart, AttemptOrder>,
-    /// Parts whose tasks have ever run, with the moment they were placed.
+    /// Parts whose tasks have ever run, with their placement times.
     launched: BTreeSet<(AttemptPart, i64)>,
-    /// Parts that are gone, with the exit codes of the tasks that left by themselves.
+    /// Parts that are gone, with the exit codes of the tasks that exited by themselves.
     exit_codes: BTreeMap<AttemptPart, Vec<i32>>,
-    /// When each part was really gone, by a clock that is right.
+    /// When each part was really gone, in true time.
     gone_at: BTreeMap<AttemptPart, Timestamp>,
-    /// No clock of the story is ever wrong.
+    /// No action of the schedule disturbs a clock.
     are_clocks_accurate: bool,
-    /// Which job a user's letter became.
+    /// The job that each client request was answered with.
     job_of_request: BTreeMap<u64, JobId>,
 }
 
-/// A law that does not hold.
+/// The message of a broken law.
 pub type BrokenLaw = String;
 
 impl Laws {
-    /// Nothing has happened yet.
-    pub fn new(has_right_clocks: bool) -> Laws {
-        Laws { expected_state: State::empty(), are_clocks_accurate: has_right_clocks, ..Laws::default() }
+    pub fn new(are_clocks_accurate: bool) -> Laws {
+        Laws { expected_state: State::empty(), are_clocks_accurate, ..Laws::default() }
     }
 
-    /// The cluster as it was last published.
+    /// The state after the last published entry.
     pub fn expected_state(&self) -> &State {
         &self.expected_state
     }
 
-    /// How many entries were published.
     pub fn published_count(&self) -> u64 {
         self.published_entries.len() as u64
     }
 
-    /// How many leaderships there were, and how many events of each kind.
+    /// The number of leader terms, and of events of each kind.
     pub fn leaderships_and_events(&self) -> (u64, BTreeMap<&'static str, u64>) {
         let mut events = BTreeMap::new();
         for entry in &self.published_entries {
@@ -70,7 +68,7 @@ impl Laws {
         (self.published_entries.last().map_or(0, |last| last.epoch), events)
     }
 
-    /// A server publishes what it has written.
+    /// Checks the entries that a server publishes.
     pub fn publish(&mut self, batch: &Batch, nodes: &[String]) -> Result<(), BrokenLaw> {
         batch.entries.iter().try_for_each(|entry| self.check_entry(entry, nodes))
     }
@@ -78,14 +76,14 @@ impl Laws {
     fn check_entry(&mut self, entry: &Entry, nodes: &[String]) -> Result<(), BrokenLaw> {
         match self.published_entries.get(entry.seq as usize - 1) {
             Some(known) if known == entry => return Ok(()),
-            Some(known) => return Err(format!("history was rewritten: {known:?} became {entry:?}")),
+            Some(known) => return Err(format!("history was rewritten: {known:?} was replaced by {entry:?}")),
             None if entry.seq != self.published_count() + 1 => {
                 return Err(format!("entry {} was published after {}", entry.seq, self.published_count()));
             }
             None => {}
         }
         if self.published_entries.last().is_some_and(|last| last.epoch > entry.epoch) {
-            return Err(format!("entry {} is of an epoch that was over", entry.seq));
+            return Err(format!("entry {} is of a former epoch", entry.seq));
         }
         self.check_event(&entry.event, nodes)?;
         self.expected_state.apply(&entry.event);
@@ -93,19 +91,19 @@ impl Laws {
         Ok(())
     }
 
-    /// What the server says of a part must be what really became of it.
+    /// What an event records about an attempt must match what really happened.
     fn check_event(&self, event: &Event, nodes: &[String]) -> Result<(), BrokenLaw> {
         match event {
             Event::NodePartEnded { job, attempt, node, exit, .. } => {
                 let Some(index) = nodes.iter().position(|name| name == node.as_str()) else { return Ok(()) };
                 let part = (index, job.to_string(), *attempt);
                 if self.running.contains_key(&part) {
-                    return Err(format!("{part:?} is said to have ended with {exit:?}, but it runs"));
+                    return Err(format!("{part:?} is recorded as ended with {exit:?}, but it runs"));
                 }
                 match (exit, self.exit_codes.get(&part)) {
-                    (Exit::Code { code }, Some(codes)) if codes.contains(code) => Ok(()),
-                    (Exit::Code { .. }, codes) => Err(format!(
-                        "{part:?} is said to have ended with {exit:?}, but its tasks said {codes:?}"
+                    (Exit::Code { code }, Some(exit_codes)) if exit_codes.contains(code) => Ok(()),
+                    (Exit::Code { .. }, exit_codes) => Err(format!(
+                        "{part:?} is recorded as ended with {exit:?}, but its tasks exited with {exit_codes:?}"
                     )),
                     _ => Ok(()),
                 }
@@ -119,7 +117,9 @@ impl Laws {
                 )?;
                 let done = matches!(next, NextPhase::Ended { outcome: Outcome::Done, .. });
                 if done && !self.completed_successfully(&job.to_string(), *attempt) {
-                    return Err(format!("{job} is said to be done with {exit:?}, and its tasks were not"));
+                    return Err(format!(
+                        "{job} is recorded as done with {exit:?}, but its tasks did not all exit with 0"
+                    ));
                 }
                 Ok(())
             }
@@ -134,9 +134,11 @@ impl Laws {
         }
     }
 
-    /// Usage is charged from the placement until the processes were gone, or some moment between that and the release.
+    /// Usage is charged from the placement to a time between the end of the processes and the release of the leases.
     fn check_charge(&self, job: JobId, charge: &Charge, end: LeaseEnd) -> Result<(), BrokenLaw> {
-        let Some(attempt) = self.expected_state.jobs.get(&job).and_then(|job| job.attempt()) else { return Ok(()) };
+        let Some(attempt) = self.expected_state.jobs.get(&job).and_then(|job| job.attempt()) else {
+            return Ok(());
+        };
         let LeaseEnd { charged_until, released_at } = end;
         if charged_until < attempt.placed_at || charged_until > released_at {
             return Err(format!("{job} is charged until {charged_until:?}, released at {released_at:?}"));
@@ -147,10 +149,10 @@ impl Laws {
         }
         let name = job.to_string();
         let parts =
-            self.gone_at.iter().filter(|((_, of, number), _)| *of == name && *number == attempt.number);
+            self.gone_at.iter().filter(|((_, other, number), _)| *other == name && *number == attempt.number);
         match parts.map(|(_, gone_at)| *gone_at).max().filter(|_| self.are_clocks_accurate) {
             Some(gone_at) if charged_until < gone_at => {
-                Err(format!("{job} is charged until {charged_until:?}, and ran until {gone_at:?}"))
+                Err(format!("{job} is charged until {charged_until:?}, but ran until {gone_at:?}"))
             }
             _ => Ok(()),
         }
@@ -158,20 +160,23 @@ impl Laws {
 
     fn check_attempt_over(&self, job: &str, attempt: u32) -> Result<(), BrokenLaw> {
         match self.running.keys().find(|(_, other, number)| other == job && *number == attempt) {
-            Some(part) => Err(format!("{part:?} runs, and its attempt is said to be over")),
+            Some(part) => Err(format!("{part:?} runs, but its attempt is recorded as ended")),
             None => Ok(()),
         }
     }
 
-    /// Whether every part of an attempt left by itself, and with code 0.
+    /// True if every task of an attempt that exited by itself had code 0, and every part has one.
     fn completed_successfully(&self, job: &str, attempt: u32) -> bool {
-        let mut parts =
-            self.exit_codes.iter().filter(|((_, other, number), _)| other == job && *number == attempt).peekable();
+        let mut parts = self
+            .exit_codes
+            .iter()
+            .filter(|((_, other, number), _)| other == job && *number == attempt)
+            .peekable();
         parts.peek().is_some()
-            && parts.all(|(_, codes)| !codes.is_empty() && codes.iter().all(|code| *code == 0))
+            && parts.all(|(_, exit_codes)| !exit_codes.is_empty() && exit_codes.iter().all(|code| *code == 0))
     }
 
-    /// A server begins to lead with what it has read: everything that was ever published must be in it.
+    /// The journal that a new leader reads must contain every entry that was ever published.
     pub fn check_leader_journal(&mut self, durable: &[Entry], nodes: &[String]) -> Result<(), BrokenLaw> {
         if (durable.len() as u64) < self.published_count() {
             return Err(format!(
@@ -183,7 +188,7 @@ impl Laws {
         durable.iter().try_for_each(|entry| self.check_entry(entry, nodes))
     }
 
-    /// What a leader holds to be true is what follows from the journal.
+    /// The state of a leader must equal the state of the journal.
     pub fn check_leader_state(&self, state: &State) -> Result<(), BrokenLaw> {
         if *state == self.expected_state {
             Ok(())
@@ -192,48 +197,58 @@ impl Laws {
         }
     }
 
-    /// No law of a single state is broken.
+    /// The state itself must obey `State::check`.
     pub fn check_state_laws(&self) -> Result<(), BrokenLaw> {
         let broken = self.expected_state.check();
         if broken.is_empty() { Ok(()) } else { Err(format!("broken laws: {broken:?}")) }
     }
 
-    /// Something happened on a node.
-    pub fn observe(&mut self, node: usize, seen: MachineObservation, now: Timestamp) -> Result<(), BrokenLaw> {
-        match seen {
+    /// Checks an observation on a node.
+    pub fn observe(
+        &mut self,
+        node: usize,
+        observation: MachineObservation,
+        now: Timestamp,
+    ) -> Result<(), BrokenLaw> {
+        match observation {
             MachineObservation::TasksStarted(order) => self.check_launch(node, *order),
-            MachineObservation::TasksGone { job, attempt, exit_codes: codes, kill_delay_ms: late_ms } => {
+            MachineObservation::TasksGone { job, attempt, exit_codes, kill_delay_ms } => {
                 let part = (node, job, attempt);
-                if let Some(late_ms) = late_ms.filter(|late_ms| *late_ms > KILL_DELAY_MS_MAX) {
-                    return Err(format!("{part:?} ran for {late_ms} ms after its grace"));
+                if let Some(kill_delay_ms) =
+                    kill_delay_ms.filter(|kill_delay_ms| *kill_delay_ms > KILL_DELAY_MS_MAX)
+                {
+                    return Err(format!("{part:?} was killed {kill_delay_ms} ms after the end of its grace"));
                 }
                 self.running.remove(&part);
                 self.gone_at.insert(part.clone(), now);
-                self.exit_codes.insert(part, codes);
+                self.exit_codes.insert(part, exit_codes);
                 Ok(())
             }
             MachineObservation::StopRequested { job, attempt } => self.check_stop_is_wanted(&job, attempt),
         }
     }
 
-    /// Whoever is told to stop has to: the server wants it, or counts it as over.
+    /// An attempt gets a stop record only if the server ordered a stop or counts the attempt as over.
     fn check_stop_is_wanted(&self, job: &str, number: u32) -> Result<(), BrokenLaw> {
         let known = job.parse().ok().and_then(|job: JobId| self.expected_state.jobs.get(&job)?.attempt());
         match known.filter(|attempt| attempt.number == number && attempt.stopping.is_none()) {
-            Some(_) => Err(format!("attempt {number} of {job} is told to stop, and nobody wants it to")),
+            Some(_) => Err(format!(
+                "attempt {number} of {job} gets a stop record although the server did not order a stop"
+            )),
             None => Ok(()),
         }
     }
 
-    /// A node that has lost its disk may launch again what it had launched, unless the server has heard of it.
+    /// A node that lost its disk may launch an attempt a second time, unless the server has a report of the first
+    /// launch.
     pub fn forget_unreported_launches(&mut self, node: usize, name: &str) {
-        let judge = &self.expected_state;
+        let state = &self.expected_state;
         let is_known = |(at, job, number): &AttemptPart| {
-            let job = job.parse().ok().and_then(|job: JobId| judge.jobs.get(&job));
+            let job = job.parse().ok().and_then(|job: JobId| state.jobs.get(&job));
             let attempt = job.and_then(|job| job.attempt()).filter(|attempt| attempt.number == *number);
-            let heard =
+            let is_reported =
                 attempt.map(|attempt| name.parse().is_ok_and(|name| attempt.reports.get(&name).is_some()));
-            *at != node || heard.unwrap_or(true)
+            *at != node || is_reported.unwrap_or(true)
         };
         self.launched.retain(|(part, _)| is_known(part));
     }
@@ -253,21 +268,21 @@ impl Laws {
         self.check_gpu_capacity(node)
     }
 
-    /// Whoever runs has its place: the server has not counted it as over.
-    fn check_attempt_is_current(&self, part: &AttemptPart) -> ResuBrokenLaw Broken> {
+    /// An attempt may start only while the server counts it as live.
+    fn check_attempt_is_current(&self, part: &AttemptPart) -> Result<(), BrokenLaw> {
         let job: Option<JobId> = part.1.parse().ok();
         let attempt = job.and_then(|job| self.expected_state.jobs.get(&job)?.attempt());
         match attempt {
             Some(attempt) if attempt.number == part.2 => Ok(()),
-            _ => Err(format!("{part:?} began although its attempt is over")),
+            _ => Err(format!("{part:?} started although its attempt is over")),
         }
     }
 
-    /// What runs on a node fits on its devices.
+    /// The running tasks of a node must fit on its GPUs.
     fn check_gpu_capacity(&self, node: usize) -> Result<(), BrokenLaw> {
         let mut used: BTreeMap<u8, (u32, Vec<&str>)> = BTreeMap::new();
-        let here = self.running.iter().filter(|((at, _, _), _)| *at == node).map(|(_, order)| order);
-        for (order, task) in here.flat_map(|order| order.tasks.iter().map(move |task| (order, task))) {
+        let orders = self.running.iter().filter(|((at, _, _), _)| *at == node).map(|(_, order)| order);
+        for (order, task) in orders.flat_map(|order| order.tasks.iter().map(move |task| (order, task))) {
             for gpu in &task.gpus {
                 let (sum, jobs) = used.entry(*gpu).or_default();
                 *sum += task.share.as_ref().map_or(1_000, |share| share.compute_milli);
@@ -280,12 +295,14 @@ impl Laws {
         }
     }
 
-    /// A user is told that a letter became a job.
-    pub fn check_answer(&mut self, letter: u64, job: JobId) -> Result<(), BrokenLaw> {
-        match self.job_of_request.insert(letter, job) {
-            Some(before) if before != job => Err(format!("letter {letter} became {before} and {job}")),
+    /// Checks the job in the answer to a client request.
+    pub fn check_answer(&mut self, request: u64, job: JobId) -> Result<(), BrokenLaw> {
+        match self.job_of_request.insert(request, job) {
+            Some(before) if before != job => {
+                Err(format!("request {request} was answered with {before} and with {job}"))
+            }
             _ if self.is_job_known(job) => Ok(()),
-            _ => Err(format!("letter {letter} became {job}, which is nowhere")),
+            _ => Err(format!("request {request} was answered with {job}, which the state does not contain")),
         }
     }
 
@@ -293,20 +310,20 @@ impl Laws {
         !self.expected_state.live_jobs_of(job).is_empty() || self.expected_state.ended.contains_key(&job)
     }
 
-    /// When all is healed and everyone had time: every job has ended, nothing runs, and nobody was told a lie.
+    /// At rest, every job has ended, no task runs, and every answered job is known.
     pub fn check_rest(&self) -> Result<(), BrokenLaw> {
         if let Some(job) = self.expected_state.jobs.values().next() {
             return Err(format!(
-                "{} of {} jobs never end, first {job:?}",
+                "{} of {} jobs have not ended, first {job:?}",
                 self.expected_state.jobs.len(),
                 self.expected_state.next_job - 1
             ));
         }
         if let Some(part) = self.running.keys().next() {
-            return Err(format!("{part:?} runs on although every job has ended"));
+            return Err(format!("{part:?} still runs although every job has ended"));
         }
         match self.job_of_request.iter().find(|(_, job)| !self.is_job_known(**job)) {
-            Some((letter, job)) => Err(format!("letter {letter} became {job}, which was lost")),
+            Some((request, job)) => Err(format!("request {request} was answered with {job}, which was lost")),
             None => Ok(()),
         }
     }

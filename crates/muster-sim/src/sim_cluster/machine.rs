@@ -1,7 +1,8 @@
-//! Adapter (Machine): a node's disk, shims and processes, in simulated time.
+//! Adapter (Machine): the disk, shims and processes of a node, in simulated time.
 //!
-//! What was written survives everything but is refused while the disk fails; processes survive their agent and die with
-//! the power. Shims and tasks do nothing by themselves: what they will do stands in `due`, and the world wakes them.
+//! Records survive power cuts unless the disk is lost; writes fail while the disk fails. Processes outlive their
+//! agent and die with the power. Shims and tasks are passive: their next events are in `pending_events`, and the
+//! simulator delivers them.
 
 mod paused_shims;
 
@@ -11,82 +12,82 @@ use std::rc::Rc;
 
 use muster_agent::AgentError;
 use muster_agent::machine::{AttemptKey, Machine};
-use muster_agent::records::{LaunchLock, ExitRecord, LaunchIntent, ShimRecord, StopRecord};
-use muster_agent::shim::gang_monitor::{StopAction, GangMonitor};
-use muster_protocol::agent::{Exit, RegisteredGpu, AttemptOrder, Registration};
+use muster_agent::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
+use muster_agent::shim::gang_monitor::{GangMonitor, StopAction};
+use muster_protocol::agent::{AttemptOrder, Exit, RegisteredGpu, Registration};
 
 use super::clock::MachineClock;
 use crate::random::Random;
 
-/// What will happen on the machine, and to which shim.
+/// A future event of a shim, given by its pid, or of one of its tasks, given by rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MachineEvent {
-    /// The shim takes the attempt.
+    /// The shim takes the launch lock.
     ShimStarts(i32),
-    /// Its tasks run.
+    /// The tasks of the shim start.
     TasksStart(i32),
-    /// A task has done its work.
+    /// A task ends by itself.
     TaskCompletes(i32, u32),
-    /// A task goes because it was asked to.
+    /// A task exits because of SIGTERM.
     TaskExitsOnTerm(i32, u32),
-    /// The shim looks after its tasks.
+    /// The shim reads the stop record and signals its tasks.
     ShimPolls(i32),
-    /// It writes down how they ended, and goes.
+    /// The shim writes the exit record and exits.
     ShimWritesExit(i32),
-    /// It was stopped, and may go on.
+    /// A paused shim resumes.
     ShimResumes(i32),
 }
 
-/// What happened that laws look at.
+/// An observation of the real processes, for the laws.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MachineObservation {
-    /// Tasks of an attempt began to run.
+    /// The tasks of an attempt started.
     TasksStarted(Box<AttemptOrder>),
     /// All tasks of an attempt are gone.
     TasksGone {
         job: String,
         attempt: u32,
-        /// The exit codes of those that left by themselves.
+        /// The exit codes of the tasks that exited by themselves.
         exit_codes: Vec<i32>,
-        /// How long after the end of their grace, if they had to end and someone looked after them all the time.
+        /// The time from the end of the grace, if a stop was requested and the shim was never paused or lost.
         kill_delay_ms: Option<i64>,
     },
-    /// An agent wants an attempt to end.
+    /// An agent wrote a stop record.
     StopRequested { job: String, attempt: u32 },
 }
 
-/// What a job does when it runs, drawn from its name.
+/// The behaviour of a task, drawn from the job id and the attempt.
 #[derive(Debug, Clone, Copy)]
 struct TaskBehaviour {
     runs_ms: i64,
     exit_code: i32,
-    /// How long it takes to go when asked; some never do.
+    /// From SIGTERM to the exit; `None` if the task ignores SIGTERM.
     term_delay_ms: Option<i64>,
 }
 
 impl TaskBehaviour {
-    /// Of one task; those of a gang take about as long.
+    /// The tasks of one gang have similar runtimes.
     fn drawn_for(seed: u64, order: &AttemptOrder, rank: u32) -> TaskBehaviour {
-        let letters = order.job.bytes().fold(seed, |sum, letter| sum.wrapping_mul(131) ^ u64::from(letter));
-        let mut random = Random(letters ^ u64::from(order.attempt) << 32);
+        let hash = order.job.bytes().fold(seed, |sum, letter| sum.wrapping_mul(131) ^ u64::from(letter));
+        let mut random = Random(hash ^ u64::from(order.attempt) << 32);
         let runs_ms = match random.below(10) {
             0 => random.between(1, 50),
             1 => random.between(60_000, 120_000),
             _ => random.between(1_000, 25_000),
         };
         let runs_ms = runs_ms + i64::from(rank) * random.between(0, 500);
-        let code = if random.chance_per_mille(150) && rank == 0 { 1 } else { 0 };
-        let goes_ms = if random.chance_per_mille(200) { None } else { Some(random.between(1, 1_500)) };
-        TaskBehaviour { runs_ms, exit_code: code, term_delay_ms: goes_ms }
+        let exit_code = if random.chance_per_mille(150) && rank == 0 { 1 } else { 0 };
+        let term_delay_ms = if random.chance_per_mille(200) { None } else { Some(random.between(1, 1_500)) };
+        TaskBehaviour { runs_ms, exit_code, term_delay_ms }
     }
 }
 
 #[derive(Debug, Clone, Default)]
 struct SimAttemptDir {
     intent: Option<LaunchIntent>,
-    claim: Option<LaunchLock>,
+    launch_lock: Option<LaunchLock>,
     stop: Option<StopRecord>,
-    /// When its grace is over, by the clock of the machine.
+    /// The end of the grace, by the monotonic clock of the machine.
     kill_deadline_ms: Option<i64>,
     exit: Option<ExitRecord>,
 }
@@ -96,23 +97,23 @@ struct SimShim {
     record: ShimRecord,
     key: AttemptKey,
     is_alive: bool,
-    /// What it runs, once it has taken the attempt.
+    /// `None` until the shim has taken the launch lock.
     order: Option<AttemptOrder>,
-    /// Which life of the agent started it.
+    /// The start number of the agent that started the shim.
     parent_agent_start: u64,
-    /// What it would have done, while it is stopped.
+    /// The deferred events of a paused shim; `None` if the shim is not paused.
     deferred_events: Option<Vec<MachineEvent>>,
-    /// It was stopped once: whatever it does may be late.
+    /// The shim was paused at least once, so its actions may be late.
     was_paused: bool,
-    /// Its eye on the tasks, from when they run.
+    /// `None` until the tasks run.
     monitor: Option<GangMonitor>,
-    /// Tasks that run, by rank.
+    /// The ranks of running tasks.
     running: BTreeSet<u32>,
-    /// Codes of those that left by themselves.
+    /// The exit codes of the tasks that exited by themselves.
     exit_codes: Vec<i32>,
 }
 
-/// One machine. Clones are the same one.
+/// A simulated machine. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct SimMachine(Rc<RefCell<SimMachineState>>);
 
@@ -126,13 +127,13 @@ struct SimMachineState {
     attempt_dirs: BTreeMap<AttemptKey, SimAttemptDir>,
     shims: BTreeMap<i32, SimShim>,
     next_pid: i32,
-    /// Writes that will fail.
+    /// The number of next writes that fail.
     failing_writes: u32,
     pending_events: Vec<(i64, MachineEvent)>,
     observations: Vec<MachineObservation>,
 }
 
-/// The machine as one life of its agent sees it.
+/// The machine as one start of its agent sees it.
 pub struct AgentMachine {
     host: SimMachine,
     agent_start: u64,
@@ -140,7 +141,7 @@ pub struct AgentMachine {
 }
 
 impl SimMachine {
-    /// A machine that has just been switched on for the first time.
+    /// A machine at its first boot.
     pub fn new(seed: u64, clock: &MachineClock) -> SimMachine {
         SimMachine(Rc::new(RefCell::new(SimMachineState {
             seed,
@@ -157,103 +158,101 @@ impl SimMachine {
         })))
     }
 
-    /// For a new life of its agent.
-    pub fn for_agent(&self, life: u64) -> AgentMachine {
-        AgentMachine { host: self.clone(), agent_start: life, boot_id: self.0.borrow().boot_id.clone() }
+    /// The machine for a new start of its agent.
+    pub fn for_agent(&self, agent_start: u64) -> AgentMachine {
+        AgentMachine { host: self.clone(), agent_start, boot_id: self.0.borrow().boot_id.clone() }
     }
 
-    /// Which boot it is.
+    /// The number of the current boot.
     pub fn boot(&self) -> u64 {
         self.0.borrow().boot
     }
 
-    /// The power is cut: all processes are gone, the disk stays.
+    /// Ends all processes; the disk stays.
     pub fn power_cut(&self) {
-        let mut inside = self.0.borrow_mut();
-        let pids: Vec<i32> = inside.shims.keys().copied().collect();
+        let mut state = self.0.borrow_mut();
+        let pids: Vec<i32> = state.shims.keys().copied().collect();
         for pid in pids {
-            inside.kill_tasks(pid);
+            state.kill_tasks(pid);
         }
-        inside.shims.clear();
-        inside.pending_events.clear();
-        inside.boot += 1;
-        inside.boot_id = format!("boot-{}", inside.boot);
+        state.shims.clear();
+        state.pending_events.clear();
+        state.boot += 1;
+        state.boot_id = format!("boot-{}", state.boot);
     }
 
-    /// Whether nothing but ends is left of all attempts.
+    /// True if all attempts are cleaned up.
     pub fn is_clean(&self) -> bool {
-        self.0.borrow().attempt_dirs.values().all(|folder| folder.intent.is_none())
+        self.0.borrow().attempt_dirs.values().all(|dir| dir.intent.is_none())
     }
 
-    /// Nothing that was written is left.
+    /// Deletes all records.
     pub fn lose_disk(&self) {
         self.0.borrow_mut().attempt_dirs.clear();
     }
 
-    /// The next writes fail.
     pub fn fail_writes(&self, count: u32) {
         self.0.borrow_mut().failing_writes = count;
     }
 
-    /// Something kills a shim; its tasks run on.
+    /// Kills a shim; its tasks keep running.
     pub fn kill_any_shim(&self) {
-        let mut inside = self.0.borrow_mut();
-        if let Some(shim) = inside.shims.values_mut().find(|shim| shim.is_alive && !shim.running.is_empty()) {
+        let mut state = self.0.borrow_mut();
+        if let Some(shim) = state.shims.values_mut().find(|shim| shim.is_alive && !shim.running.is_empty()) {
             shim.is_alive = false;
         }
     }
 
-    /// A GPU fails under whoever uses it.
+    /// Kills the tasks on a GPU.
     pub fn fail_gpu(&self, gpu: u8) {
-        let mut inside = self.0.borrow_mut();
-        let pids: Vec<i32> = inside.shims.keys().copied().collect();
+        let mut state = self.0.borrow_mut();
+        let pids: Vec<i32> = state.shims.keys().copied().collect();
         for pid in pids {
-            let tasks = inside.order(pid).map(|order| order.tasks).unwrap_or_default();
+            let tasks = state.order(pid).map(|order| order.tasks).unwrap_or_default();
             for task in tasks.iter().filter(|task| task.gpus.contains(&gpu)) {
-                inside.remove_task(pid, task.rank, Exit::Signal(6));
+                state.remove_task(pid, task.rank, Exit::Signal(6));
             }
         }
     }
 
-    /// What will happen, each with its delay. Taken once.
+    /// Takes the pending events, each with its delay.
     pub fn take_pending_events(&self) -> Vec<(i64, MachineEvent)> {
         std::mem::take(&mut self.0.borrow_mut().pending_events)
     }
 
-    /// What happened. Taken once.
+    /// Takes the observations since the last call.
     pub fn take_observations(&self) -> Vec<MachineObservation> {
         std::mem::take(&mut self.0.borrow_mut().observations)
     }
 
-    /// Its time has come.
-    pub fn handle_event(&self, due: MachineEvent) {
-        let mut inside = self.0.borrow_mut();
-        if inside.defer_if_paused(due) {
+    pub fn handle_event(&self, event: MachineEvent) {
+        let mut state = self.0.borrow_mut();
+        if state.defer_if_paused(event) {
             return;
         }
-        match due {
-            MachineEvent::ShimStarts(pid) => inside.take_launch_lock(pid),
-            MachineEvent::TasksStart(pid) => inside.start_tasks(pid),
-            MachineEvent::TaskCompletes(pid, rank) => inside.exit_task(pid, rank, false),
-            MachineEvent::TaskExitsOnTerm(pid, rank) => inside.exit_task(pid, rank, true),
-            MachineEvent::ShimPolls(pid) => inside.poll_shim(pid),
-            MachineEvent::ShimWritesExit(pid) => inside.write_exit_record(pid),
-            MachineEvent::ShimResumes(pid) => inside.resume_shim(pid),
+        match event {
+            MachineEvent::ShimStarts(pid) => state.take_launch_lock(pid),
+            MachineEvent::TasksStart(pid) => state.start_tasks(pid),
+            MachineEvent::TaskCompletes(pid, rank) => state.exit_task(pid, rank, false),
+            MachineEvent::TaskExitsOnTerm(pid, rank) => state.exit_task(pid, rank, true),
+            MachineEvent::ShimPolls(pid) => state.poll_shim(pid),
+            MachineEvent::ShimWritesExit(pid) => state.write_exit_record(pid),
+            MachineEvent::ShimResumes(pid) => state.resume_shim(pid),
         }
     }
 }
 
 impl SimMachineState {
-    fn schedule(&mut self, from_ms: i64, to_ms: i64, due: MachineEvent) {
+    fn schedule(&mut self, from_ms: i64, to_ms: i64, event: MachineEvent) {
         let ms = self.random.between(from_ms, to_ms);
-        self.pending_events.push((ms, due));
+        self.pending_events.push((ms, event));
     }
 
     fn attempt_dir(&mut self, key: &AttemptKey) -> &mut SimAttemptDir {
         self.attempt_dirs.entry(key.clone()).or_default()
     }
 
-    /// The shim, if it lives, and its attempt.
+    /// The attempt of a shim; `None` if the shim is dead.
     fn attempt_of_live_shim(&self, pid: i32) -> Option<AttemptKey> {
         self.shims.get(&pid).filter(|shim| shim.is_alive).map(|shim| shim.key.clone())
     }
@@ -261,14 +260,14 @@ impl SimMachineState {
     fn take_launch_lock(&mut self, pid: i32) {
         let Some(key) = self.attempt_of_live_shim(pid) else { return };
         let record = self.shims[&pid].record.clone();
-        let folder = self.attempt_dir(&key);
-        if folder.claim.is_some() || folder.intent.is_none() {
-            // Somebody was quicker; nothing may run.
+        let dir = self.attempt_dir(&key);
+        if dir.launch_lock.is_some() || dir.intent.is_none() {
+            // The launch was abandoned, or another shim holds the lock: nothing may run.
             self.shims.entry(pid).and_modify(|shim| shim.is_alive = false);
             return;
         }
-        folder.claim = Some(LaunchLock::Shim(record));
-        let order = folder.intent.as_ref().map(|intent| intent.order.clone());
+        dir.launch_lock = Some(LaunchLock::Shim(record));
+        let order = dir.intent.as_ref().map(|intent| intent.order.clone());
         self.shims.entry(pid).and_modify(|shim| shim.order = order);
         self.schedule(1, 60, MachineEvent::TasksStart(pid));
     }
@@ -280,29 +279,29 @@ impl SimMachineState {
         shim.running = order.tasks.iter().map(|task| task.rank).collect();
         shim.record.process_group = Some(pid + 1);
         let record = shim.record.clone();
-        self.attempt_dir(&key).claim = Some(LaunchLock::Shim(record));
+        self.attempt_dir(&key).launch_lock = Some(LaunchLock::Shim(record));
         for task in &order.tasks {
-            let fate = TaskBehaviour::drawn_for(self.seed, &order, task.rank);
-            self.pending_events.push((fate.runs_ms, MachineEvent::TaskCompletes(pid, task.rank)));
+            let behaviour = TaskBehaviour::drawn_for(self.seed, &order, task.rank);
+            self.pending_events.push((behaviour.runs_ms, MachineEvent::TaskCompletes(pid, task.rank)));
         }
         self.observations.push(MachineObservation::TasksStarted(Box::new(order)));
         self.schedule(50, 300, MachineEvent::ShimPolls(pid));
     }
 
-    /// What is run, as its shim remembers it: the folder may be gone.
+    /// The order in the memory of the shim: the attempt directory may be gone.
     fn order(&self, pid: i32) -> Option<AttemptOrder> {
         self.shims.get(&pid)?.order.clone()
     }
 
-    /// A task leaves by itself: its work is done, or it was asked to go. Its shim sees it if it lives.
-    fn exit_task(&mut self, pid: i32, rank: u32, was_asked: bool) {
+    /// A task exits by itself: it is complete, or it got SIGTERM. A live shim sees the exit.
+    fn exit_task(&mut self, pid: i32, rank: u32, on_term: bool) {
         let Some(order) = self.order(pid) else { return };
-        let fate = TaskBehaviour::drawn_for(self.seed, &order, rank);
-        let exit = match was_asked {
-            // Some save their work and leave in order.
-            true if fate.runs_ms % 3 == 0 => Exit::Code(0),
+        let behaviour = TaskBehaviour::drawn_for(self.seed, &order, rank);
+        let exit = match on_term {
+            // Some tasks handle SIGTERM and exit with code 0.
+            true if behaviour.runs_ms % 3 == 0 => Exit::Code(0),
             true => Exit::Signal(15),
-            false => Exit::Code(fate.exit_code),
+            false => Exit::Code(behaviour.exit_code),
         };
         self.remove_task(pid, rank, exit);
         if !self.is_paused(pid) {
@@ -315,24 +314,24 @@ impl SimMachineState {
         if !shim.running.remove(&rank) {
             return;
         }
-        if let Exit::Code(code) = exit {
-            shim.exit_codes.push(code);
+        if let Exit::Code(exit_code) = exit {
+            shim.exit_codes.push(exit_code);
         }
-        if let Some(watch) = &mut shim.monitor {
-            watch.record_task_exit(rank, exit);
+        if let Some(monitor) = &mut shim.monitor {
+            monitor.record_task_exit(rank, exit);
         }
         if shim.running.is_empty() {
-            let (key, codes) = (shim.key.clone(), shim.exit_codes.clone());
+            let (key, exit_codes) = (shim.key.clone(), shim.exit_codes.clone());
             let is_watched = shim.is_alive && !shim.was_paused;
-            let by_ms = self.attempt_dir(&key).kill_deadline_ms.filter(|_| is_watched);
-            let late_ms = by_ms.map(|by_ms| self.clock.monotonic_ms() - by_ms);
+            let deadline_ms = self.attempt_dir(&key).kill_deadline_ms.filter(|_| is_watched);
+            let kill_delay_ms = deadline_ms.map(|deadline_ms| self.clock.monotonic_ms() - deadline_ms);
             let (job, attempt) = (key.job().to_string(), key.attempt());
-            self.observations.push(MachineObservation::TasksGone { job, attempt, exit_codes: codes, kill_delay_ms: late_ms });
+            self.observations.push(MachineObservation::TasksGone { job, attempt, exit_codes, kill_delay_ms });
             self.schedule(1, 40, MachineEvent::ShimWritesExit(pid));
         }
     }
 
-    /// Every task of a shim is killed; how many there were.
+    /// Kills every task of a shim and returns their number.
     fn kill_tasks(&mut self, pid: i32) -> usize {
         let running: Vec<u32> =
             self.shims.get(&pid).into_iter().flat_map(|shim| shim.running.clone()).collect();
@@ -342,7 +341,7 @@ impl SimMachineState {
         running.len()
     }
 
-    /// A shim that lives and has tasks looks again and again.
+    /// A live shim polls as long as it has tasks.
     fn poll_shim(&mut self, pid: i32) {
         self.poll_shim_once(pid);
         if self.attempt_of_live_shim(pid).is_some() && !self.shims[&pid].running.is_empty() {
@@ -355,8 +354,8 @@ impl SimMachineState {
         let Some(key) = self.attempt_of_live_shim(pid) else { return };
         let stop = Ok(self.attempt_dir(&key).stop.clone());
         let Some(shim) = self.shims.get_mut(&pid) else { return };
-        let act = shim.monitor.as_mut().map(|watch| watch.next_action(now_ms, &stop));
-        match act {
+        let action = shim.monitor.as_mut().map(|monitor| monitor.next_action(now_ms, &stop));
+        match action {
             Some(StopAction::Terminate) => self.send_term(pid),
             Some(StopAction::Kill) => drop(self.kill_tasks(pid)),
             Some(StopAction::Wait) | None => {}
@@ -366,8 +365,8 @@ impl SimMachineState {
     fn send_term(&mut self, pid: i32) {
         let Some(order) = self.order(pid) else { return };
         for rank in self.shims[&pid].running.clone() {
-            if let Some(goes_ms) = TaskBehaviour::drawn_for(self.seed, &order, rank).term_delay_ms {
-                self.pending_events.push((goes_ms, MachineEvent::TaskExitsOnTerm(pid, rank)));
+            if let Some(term_delay_ms) = TaskBehaviour::drawn_for(self.seed, &order, rank).term_delay_ms {
+                self.pending_events.push((term_delay_ms, MachineEvent::TaskExitsOnTerm(pid, rank)));
             }
         }
     }
@@ -377,8 +376,8 @@ impl SimMachineState {
         let (order, now_ms) = (self.order(pid), self.clock.wall_ms());
         let Some(shim) = self.shims.get_mut(&pid) else { return };
         shim.is_alive = false;
-        if let (Some(watch), Some(order)) = (shim.monitor.take(), order) {
-            self.attempt_dir(&key).exit = Some(watch.into_exit_record(&order, now_ms));
+        if let (Some(monitor), Some(order)) = (shim.monitor.take(), order) {
+            self.attempt_dir(&key).exit = Some(monitor.into_exit_record(&order, now_ms));
         }
     }
 
@@ -387,7 +386,7 @@ impl SimMachineState {
             0 => Ok(()),
             _ => {
                 self.failing_writes -= 1;
-                let source = std::io::Error::other("the simulated disk refuses");
+                let source = std::io::Error::other("simulated disk fault");
                 Err(AgentError::Write { path: "/simulated".into(), source })
             }
         }
@@ -400,11 +399,11 @@ impl Machine for AgentMachine {
     }
 
     fn uncleaned_attempts(&mut self) -> Vec<AttemptKey> {
-        let inside = self.host.0.borrow();
-        let untidied = inside.attempt_dirs.iter().filter(|(_, folder)| folder.intent.is_some());
-        let living = inside.shims.values().filter(|shim| shim.is_alive).map(|shim| &shim.key);
-        let untidied: BTreeSet<&AttemptKey> = untidied.map(|(key, _)| key).chain(living).collect();
-        untidied.into_iter().cloned().collect()
+        let state = self.host.0.borrow();
+        let uncleaned = state.attempt_dirs.iter().filter(|(_, dir)| dir.intent.is_some());
+        let live = state.shims.values().filter(|shim| shim.is_alive).map(|shim| &shim.key);
+        let uncleaned: BTreeSet<&AttemptKey> = uncleaned.map(|(key, _)| key).chain(live).collect();
+        uncleaned.into_iter().cloned().collect()
     }
 
     fn launch_intent(&mut self, key: &AttemptKey) -> Result<Option<LaunchIntent>, AgentError> {
@@ -412,7 +411,7 @@ impl Machine for AgentMachine {
     }
 
     fn launch_lock(&mut self, key: &AttemptKey) -> Result<Option<LaunchLock>, AgentError> {
-        Ok(self.host.0.borrow_mut().attempt_dir(key).claim.clone())
+        Ok(self.host.0.borrow_mut().attempt_dir(key).launch_lock.clone())
     }
 
     fn stop_record(&mut self, key: &AttemptKey) -> Result<Option<StopRecord>, AgentError> {
@@ -424,29 +423,29 @@ impl Machine for AgentMachine {
     }
 
     fn is_shim_alive(&mut self, shim: &ShimRecord) -> bool {
-        let inside = self.host.0.borrow();
-        let known = inside.shims.get(&shim.pid);
+        let state = self.host.0.borrow();
+        let known = state.shims.get(&shim.pid);
         known.is_some_and(|known| known.is_alive && known.record.start_time == shim.start_time)
     }
 
     fn find_shim(&mut self, key: &AttemptKey) -> Result<Option<ShimRecord>, AgentError> {
-        let inside = self.host.0.borrow();
-        let found = inside.shims.values().find(|shim| shim.is_alive && shim.key == *key);
+        let state = self.host.0.borrow();
+        let found = state.shims.values().find(|shim| shim.is_alive && shim.key == *key);
         Ok(found.map(|shim| shim.record.clone()))
     }
 
     fn write_launch_intent(&mut self, key: &AttemptKey, intent: &LaunchIntent) -> Result<(), AgentError> {
-        let mut inside = self.host.0.borrow_mut();
-        inside.check_disk_write()?;
-        inside.attempt_dir(key).intent = Some(intent.clone());
+        let mut state = self.host.0.borrow_mut();
+        state.check_disk_write()?;
+        state.attempt_dir(key).intent = Some(intent.clone());
         Ok(())
     }
 
     fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
-        let mut inside = self.host.0.borrow_mut();
-        inside.check_disk_write()?;
-        let pid = inside.next_pid;
-        inside.next_pid += 2;
+        let mut state = self.host.0.borrow_mut();
+        state.check_disk_write()?;
+        let pid = state.next_pid;
+        state.next_pid += 2;
         let record = ShimRecord {
             pid,
             start_time: pid.unsigned_abs().into(),
@@ -466,14 +465,17 @@ impl Machine for AgentMachine {
             running: BTreeSet::new(),
             exit_codes: Vec::new(),
         };
-        inside.shims.insert(pid, shim);
-        inside.schedule(1, 400, MachineEvent::ShimStarts(pid));
+        state.shims.insert(pid, shim);
+        state.schedule(1, 400, MachineEvent::ShimStarts(pid));
         Ok(())
     }
 
     fn is_child_shim_running(&mut self, key: &AttemptKey) -> bool {
-        let inside = self.host.0.borrow();
-        inside.shims.values().any(|shim| shim.key == *key && shim.is_alive && shim.parent_agent_start == self.agent_start)
+        let state = self.host.0.borrow();
+        state
+            .shims
+            .values()
+            .any(|shim| shim.key == *key && shim.is_alive && shim.parent_agent_start == self.agent_start)
     }
 
     fn shim_log(&mut self, _: &AttemptKey, _: usize) -> String {
@@ -481,65 +483,71 @@ impl Machine for AgentMachine {
     }
 
     fn abandon_launch(&mut self, key: &AttemptKey) -> Result<bool, AgentError> {
-        let mut inside = self.host.0.borrow_mut();
-        inside.check_disk_write()?;
-        let folder = inside.attempt_dir(key);
-        let free = folder.claim.is_none();
-        if free {
-            folder.claim = Some(LaunchLock::Abandoned);
+        let mut state = self.host.0.borrow_mut();
+        state.check_disk_write()?;
+        let dir = state.attempt_dir(key);
+        let is_free = dir.launch_lock.is_none();
+        if is_free {
+            dir.launch_lock = Some(LaunchLock::Abandoned);
         }
-        Ok(free)
+        Ok(is_free)
     }
 
     fn write_stop_record(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError> {
-        let mut inside = self.host.0.borrow_mut();
-        inside.check_disk_write()?;
-        let by_ms = inside.clock.monotonic_ms() + stop.grace_ms;
-        let folder = inside.attempt_dir(key);
-        folder.stop = Some(stop.clone());
-        folder.kill_deadline_ms = Some(folder.kill_deadline_ms.map_or(by_ms, |known| known.min(by_ms)));
-        inside.observations.push(MachineObservation::StopRequested { job: key.job().to_string(), attempt: key.attempt() });
+        let mut state = self.host.0.borrow_mut();
+        state.check_disk_write()?;
+        let deadline_ms = state.clock.monotonic_ms() + stop.grace_ms;
+        let dir = state.attempt_dir(key);
+        dir.stop = Some(stop.clone());
+        dir.kill_deadline_ms = Some(dir.kill_deadline_ms.map_or(deadline_ms, |known| known.min(deadline_ms)));
+        state
+            .observations
+            .push(MachineObservation::StopRequested { job: key.job().to_string(), attempt: key.attempt() });
         Ok(())
     }
 
-    fn kill_attempt_processes(&mut self, key: &AttemptKey, _: Option<&ShimRecord>) -> Result<usize, AgentError> {
-        let mut inside = self.host.0.borrow_mut();
+    fn kill_attempt_processes(
+        &mut self,
+        key: &AttemptKey,
+        _: Option<&ShimRecord>,
+    ) -> Result<usize, AgentError> {
+        let mut state = self.host.0.borrow_mut();
         let pids: Vec<i32> =
-            inside.shims.iter().filter(|(_, shim)| shim.key == *key).map(|(pid, _)| *pid).collect();
-        Ok(pids.into_iter().map(|pid| inside.kill_tasks(pid)).sum())
+            state.shims.iter().filter(|(_, shim)| shim.key == *key).map(|(pid, _)| *pid).collect();
+        Ok(pids.into_iter().map(|pid| state.kill_tasks(pid)).sum())
     }
 
     fn kill_shim(&mut self, shim: &ShimRecord) {
-        let mut inside = self.host.0.borrow_mut();
-        if let Some(known) = inside.shims.get_mut(&shim.pid) {
+        let mut state = self.host.0.borrow_mut();
+        if let Some(known) = state.shims.get_mut(&shim.pid) {
             known.is_alive = false;
         }
     }
 
     fn write_exit_record(&mut self, key: &AttemptKey, exit: &ExitRecord) -> Result<(), AgentError> {
-        let mut inside = self.host.0.borrow_mut();
-        inside.check_disk_write()?;
-        inside.attempt_dir(key).exit = Some(exit.clone());
+        let mut state = self.host.0.borrow_mut();
+        state.check_disk_write()?;
+        state.attempt_dir(key).exit = Some(exit.clone());
         Ok(())
     }
 
     fn clean_up(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
-        let mut inside = self.host.0.borrow_mut();
-        inside.check_disk_write()?;
-        let folder = inside.attempt_dir(key);
-        *folder = SimAttemptDir { exit: folder.exit.take(), ..SimAttemptDir::default() };
+        let mut state = self.host.0.borrow_mut();
+        state.check_disk_write()?;
+        let dir = state.attempt_dir(key);
+        *dir = SimAttemptDir { exit: dir.exit.take(), ..SimAttemptDir::default() };
         Ok(())
     }
 
     fn archive_attempt_dir(&mut self, key: &AttemptKey, _: i64) -> Result<(), AgentError> {
-        let mut inside = self.host.0.borrow_mut();
-        inside.check_disk_write()?;
-        *inside.attempt_dir(key) = SimAttemptDir::default();
+        let mut state = self.host.0.borrow_mut();
+        state.check_disk_write()?;
+        *state.attempt_dir(key) = SimAttemptDir::default();
         Ok(())
     }
 }
 
-/// What the agent of a machine says that it is.
+/// The registration of a simulated node.
 pub fn registration(name: &str, gpus: u32) -> Registration {
     let gpu = |index: u32| RegisteredGpu {
         uuid: format!("{name}-{index}"),

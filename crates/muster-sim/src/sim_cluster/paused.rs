@@ -1,43 +1,43 @@
-//! Who stands still: a server, an agent, or a whole node. What would have to be done by it waits, messages as well, and
-//! is lost if it dies meanwhile.
+//! Paused components: a server, an agent, or the shims and tasks of a node. Events and messages for a paused
+//! component are deferred until it resumes, and dropped if it crashes meanwhile.
 
-use super::{SimEvent, SimCluster};
+use super::{SimCluster, SimEvent};
 
-/// Someone who can stand still.
+/// A component that can be paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pausable {
     Server(usize),
     Agent(usize),
-    /// Shims and tasks of a node.
+    /// The shims and tasks of a node.
     Machine(usize),
 }
 
 impl SimCluster<'_> {
-    /// The same again, unless someone stands still who would have to do it: then it waits.
-    pub(super) fn defer_if_paused(&mut self, coming: SimEvent) -> Option<SimEvent> {
-        let Some(who) = component_of(&coming) else { return Some(coming) };
-        let until = self.paused_until_ms(who);
-        if until <= self.now() {
-            return Some(coming);
+    /// Returns the event, or defers it and returns `None` if its component is paused.
+    pub(super) fn defer_if_paused(&mut self, event: SimEvent) -> Option<SimEvent> {
+        let Some(component) = component_of(&event) else { return Some(event) };
+        let until_ms = self.paused_until_ms(component);
+        if until_ms <= self.now() {
+            return Some(event);
         }
-        let waits = self.deferred_events.entry(who).or_default();
-        waits.push(coming);
-        if waits.len() == 1 {
-            self.schedule_at(until, SimEvent::Resume(who));
+        let deferred = self.deferred_events.entry(component).or_default();
+        deferred.push(event);
+        if deferred.len() == 1 {
+            self.schedule_at(until_ms, SimEvent::Resume(component));
         }
         None
     }
 
-    /// What has waited happens now, in the order in which it came.
-    pub(super) fn resume(&mut self, who: Pausable) {
-        for coming in self.deferred_events.remove(&who).unwrap_or_default() {
-            self.schedule_at(self.now(), coming);
+    /// Schedules the deferred events now, in their order of arrival.
+    pub(super) fn resume(&mut self, component: Pausable) {
+        for event in self.deferred_events.remove(&component).unwrap_or_default() {
+            self.schedule_at(self.now(), event);
         }
     }
 
-    /// The dead do not stand still: what comes to them is lost.
-    fn paused_until_ms(&self, who: Pausable) -> i64 {
-        match who {
+    /// 0 for a component that is down: its events are dropped, not deferred.
+    fn paused_until_ms(&self, component: Pausable) -> i64 {
+        match component {
             Pausable::Server(server) if self.servers[server].process.is_some() => {
                 self.servers[server].paused_until_ms
             }
@@ -50,8 +50,8 @@ impl SimCluster<'_> {
     }
 }
 
-fn component_of(coming: &SimEvent) -> Option<Pausable> {
-    match coming {
+fn component_of(event: &SimEvent) -> Option<Pausable> {
+    match event {
         SimEvent::Engine(server)
         | SimEvent::Planner(server)
         | SimEvent::Dispatch(server)

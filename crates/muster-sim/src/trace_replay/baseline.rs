@@ -1,43 +1,41 @@
-//! The published policies on the same log: gangs of whole GPUs on nodes that are alike.
+//! Replays a log with a baseline policy: gangs of whole GPUs on equal nodes.
 //!
-//! They know nothing but GPUs: no models, cores or memory, no tenants, no limits. Who is stopped goes on where it was
-//! stopped and loses nothing, which flatters those that stop jobs.
+//! Baseline policies schedule GPUs only: no models, cores or memory, no tenants, no limits. A preempted job resumes
+//! where it was stopped and loses nothing, which favours policies that preempt.
 
-use crate::run_history::{IntervalEnd, IdleGpuAccumulator, RunHistory, RunInterval};
+use crate::baseline_replay::{LiveJob, QueuePolicy, TraceJob, UniformNodes, replay_on};
 use crate::job_log::LoggedJob;
-use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy, TraceJob, replay_on};
+use crate::run_history::{IdleGpuAccumulator, IntervalEnd, RunHistory, RunInterval};
 
-use super::{ReplayProgress, STEPS_PER_PROGRESS_REPORT, ReplayCluster};
+use super::{ReplayCluster, ReplayProgress, STEPS_PER_PROGRESS_REPORT};
 
-/// Why the published policies cannot be played.
+/// Why a baseline policy cannot replay a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BaselineUnsupported {
-    /// They know only one size.
-    #[error("the published policies are for nodes that have the same number of GPUs")]
+    #[error("baseline policies need nodes with equal numbers of GPUs")]
     UnequalNodes,
-    /// They know only whole GPUs.
-    #[error("the published policies are for jobs that have whole GPUs")]
+    #[error("baseline policies need jobs with whole GPUs")]
     GpuShares,
 }
 
-/// Let the jobs of a log meet a published policy.
+/// Replays the jobs of a log with a baseline policy.
 pub fn replay_with_policy(
     jobs: &[LoggedJob],
-    site: &ReplayCluster,
+    cluster: &ReplayCluster,
     policy: &mut dyn QueuePolicy,
-    watch: &mut dyn FnMut(ReplayProgress),
+    report_progress: &mut dyn FnMut(ReplayProgress),
 ) -> Result<RunHistory, BaselineUnsupported> {
-    let each = site.uniform_node_gpus().ok_or(BaselineUnsupported::UnequalNodes)?;
+    let node_gpus = cluster.uniform_node_gpus().ok_or(BaselineUnsupported::UnequalNodes)?;
     if jobs.iter().any(uses_gpu_shares) {
         return Err(BaselineUnsupported::GpuShares);
     }
     let first_ms = jobs.first().map_or(0, |job| job.submit_ms);
     let trace: Vec<TraceJob> = jobs.iter().map(|job| trace_job(job, first_ms)).collect();
-    let history = RunHistory { gpus: site.gpus(), ..RunHistory::default() };
-    let milliwatts_each = site.milliwatts() / u64::from(site.gpus().max(1));
-    let mut watched = RecordedPolicy {
+    let history = RunHistory { gpus: cluster.gpus(), ..RunHistory::default() };
+    let milliwatts_each = cluster.milliwatts() / u64::from(cluster.gpus().max(1));
+    let mut recorded = RecordedPolicy {
         policy,
-        report_progress: watch,
+        report_progress,
         jobs,
         first_ms,
         milliwatts_per_gpu: milliwatts_each,
@@ -46,13 +44,14 @@ pub fn replay_with_policy(
         history,
         finished_jobs: 0,
     };
-    replay_on(&trace, UniformNodes::with_gpus_per_node(site.nodes().len(), each), &mut watched);
-    let RecordedPolicy { mut history, idle: free, .. } = watched;
-    let larger = (0..jobs.len()).filter(|job| jobs[*job].gpus.total() > history.gpus);
-    let why =
-        |job: usize| (job, format!("it needs {} GPUs, there are {}", jobs[job].gpus.total(), site.gpus()));
-    history.refused = larger.map(why).collect();
-    history.idle = free.total();
+    replay_on(&trace, UniformNodes::with_gpus_per_node(cluster.nodes().len(), node_gpus), &mut recorded);
+    let RecordedPolicy { mut history, idle, .. } = recorded;
+    let too_large = (0..jobs.len()).filter(|job| jobs[*job].gpus.total() > history.gpus);
+    let why = |job: usize| {
+        (job, format!("needs {} GPUs; the cluster has {}", jobs[job].gpus.total(), cluster.gpus()))
+    };
+    history.refused = too_large.map(why).collect();
+    history.idle = idle.total();
     Ok(history)
 }
 
@@ -71,19 +70,19 @@ fn trace_job(job: &LoggedJob, first_ms: i64) -> TraceJob {
     }
 }
 
-/// As long as it works, or until its limit.
+/// The work of a job, cut at its time limit.
 fn work_ms_within_limit(job: &LoggedJob) -> i64 {
     job.time_limit_ms.map_or(job.work_ms, |limit| limit.min(job.work_ms))
 }
 
-/// A policy, and what is seen of it.
+/// A policy whose decisions are recorded as a history.
 struct RecordedPolicy<'a> {
     policy: &'a mut dyn QueuePolicy,
     report_progress: &'a mut dyn FnMut(ReplayProgress),
     jobs: &'a [LoggedJob],
     first_ms: i64,
     milliwatts_per_gpu: u64,
-    /// Since when each job runs.
+    /// The start of the current interval of each job.
     running_since_ms: Vec<Option<i64>>,
     idle: IdleGpuAccumulator,
     history: RunHistory,
@@ -120,16 +119,16 @@ impl RecordedPolicy<'_> {
     fn record_idle(&mut self, now_ms: i64, live: &[LiveJob], nodes: &UniformNodes) {
         let waiting = live.iter().filter(|job| !job.is_running);
         let node_gpus = nodes.gpus() / (nodes.free_by_node().len() as u32).max(1);
-        let Some(least) = waiting.map(|job| job.spec.gpus.min(node_gpus)).min() else {
+        let Some(smallest) = waiting.map(|job| job.spec.gpus.min(node_gpus)).min() else {
             return self.idle.record(now_ms, 0, Some(0));
         };
         let running: u32 = live.iter().filter(|job| job.is_running).map(|job| job.spec.gpus).sum();
-        let free = nodes.gpus() - running;
-        // Who does not seat jobs says nothing about fragments.
-        let seated = nodes.free_gpus() == free;
-        let of_no_use = nodes.free_by_node().iter().filter(|gpus| **gpus < least);
-        let fragments = seated.then(|| of_no_use.map(|gpus| u64::from(*gpus)).sum());
-        self.idle.record(now_ms, u64::from(free), fragments);
+        let idle = nodes.gpus() - running;
+        // A policy that does not place jobs on nodes has no fragmentation.
+        let is_placed = nodes.free_gpus() == idle;
+        let too_small = nodes.free_by_node().iter().filter(|gpus| **gpus < smallest);
+        let fragments = is_placed.then(|| too_small.map(|gpus| u64::from(*gpus)).sum());
+        self.idle.record(now_ms, u64::from(idle), fragments);
     }
 }
 
@@ -143,14 +142,21 @@ impl QueuePolicy for RecordedPolicy<'_> {
         self.record_idle(now_ms, live, nodes);
         self.history.rounds += 1;
         if self.history.rounds.is_multiple_of(STEPS_PER_PROGRESS_REPORT) {
-            (self.report_progress)(ReplayProgress { elapsed_ms: now_ms - self.first_ms, finished_jobs: self.finished_jobs });
+            (self.report_progress)(ReplayProgress {
+                elapsed_ms: now_ms - self.first_ms,
+                finished_jobs: self.finished_jobs,
+            });
         }
     }
 
     fn job_ended(&mut self, now_s: f64, job: &LiveJob) {
         let now_ms = self.log_time_ms(now_s);
         let logged = &self.jobs[job.trace_index];
-        let end = if work_ms_within_limit(logged) < logged.work_ms { IntervalEnd::TimeLimit } else { IntervalEnd::Done };
+        let end = if work_ms_within_limit(logged) < logged.work_ms {
+            IntervalEnd::TimeLimit
+        } else {
+            IntervalEnd::Done
+        };
         if let Some(since_ms) = self.running_since_ms[job.trace_index] {
             self.close_interval(job.trace_index, since_ms, now_ms, end);
         }

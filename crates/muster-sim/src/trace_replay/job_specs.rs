@@ -1,4 +1,4 @@
-//! What a person would have sent for a job of a log.
+//! The job specs of a log: what a user would have submitted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,34 +12,41 @@ use muster_core::{JobSpec, TenantId};
 use super::{ReplayAssumptions, ReplayCluster};
 use crate::job_log::LoggedJob;
 
-/// What a task has where the log says nothing of it.
+/// The cores and memory of a task if the log does not record them.
 const TASK_CPUS_DEFAULT: u32 = 1;
 const TASK_MEMORY_MIB_DEFAULT: u64 = 1_024;
-/// Longest name of a job.
+/// The longest name of a job, in bytes.
 const NAME_LENGTH_MAX: usize = 200;
 
-/// A valid name for every tenant of a log. Two that differ only in what a name may not have stay two.
+/// A valid id for every tenant of a log. Names that differ only in characters that ids do not allow get different
+/// ids.
 pub fn tenant_ids(jobs: &[LoggedJob]) -> BTreeMap<&str, TenantId> {
     let names: BTreeSet<&str> = jobs.iter().map(|job| job.tenant.as_str()).collect();
-    let mut taken = BTreeSet::new();
-    names.into_iter().map(|name| (name, tenant_id(name, &mut taken))).collect()
+    let mut used = BTreeSet::new();
+    names.into_iter().map(|name| (name, tenant_id(name, &mut used))).collect()
 }
 
-fn tenant_id(name: &str, taken: &mut BTreeSet<String>) -> TenantId {
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-    let plain: String = name.chars().map(plain).take(50).collect();
-    let plain = plain.trim_start_matches('-');
-    let plain = if plain.is_empty() { "tenant" } else { plain };
-    let numbered = (2..).map(|number| format!("{plain}-{number}"));
-    let free = std::iter::once(plain.to_string()).chain(numbered).find(|name| taken.insert(name.clone()));
-    free.unwrap_or_default().parse().unwrap_or_else(|_| unreachable!("made of plain letters"))
+fn tenant_id(name: &str, used: &mut BTreeSet<String>) -> TenantId {
+    let allowed =
+        |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+    let base: String = name.chars().map(allowed).take(50).collect();
+    let base = base.trim_start_matches('-');
+    let base = if base.is_empty() { "tenant" } else { base };
+    let numbered = (2..).map(|number| format!("{base}-{number}"));
+    let unused = std::iter::once(base.to_string()).chain(numbered).find(|name| used.insert(name.clone()));
+    unused.unwrap_or_default().parse().unwrap_or_else(|_| unreachable!("made of allowed characters"))
 }
 
-/// What was asked for.
-pub fn job_spec(job: &LoggedJob, tenant: TenantId, site: &ReplayCluster, assumptions: &ReplayAssumptions) -> JobSpec {
+/// The spec of a logged job.
+pub fn job_spec(
+    job: &LoggedJob,
+    tenant: TenantId,
+    cluster: &ReplayCluster,
+    assumptions: &ReplayAssumptions,
+) -> JobSpec {
     let mut spec = match &job.spec {
         Some(spec) => from_recorded_spec((**spec).clone(), tenant),
-        None => from_log_fields(job, tenant, site),
+        None => from_log_fields(job, tenant, cluster),
     };
     if assumptions.are_durations_known {
         spec.time_limit_ms = Some(job.work_ms.max(1));
@@ -50,18 +57,19 @@ pub fn job_spec(job: &LoggedJob, tenant: TenantId, site: &ReplayCluster, assumpt
     spec
 }
 
-/// The order in which jobs came is in the log already, and pools belong to policies that are not here.
+/// Dependencies and start times are dropped because the log already gives the submission times; pools are dropped
+/// because their policies are not loaded.
 fn from_recorded_spec(spec: JobSpec, tenant: TenantId) -> JobSpec {
     JobSpec { tenant, after: Vec::new(), start_after: None, pool: None, ..spec }
 }
 
-fn from_log_fields(job: &LoggedJob, tenant: TenantId, site: &ReplayCluster) -> JobSpec {
+fn from_log_fields(job: &LoggedJob, tenant: TenantId, cluster: &ReplayCluster) -> JobSpec {
     JobSpec {
         name: printable(&job.name),
         tenant,
         user: printable(&job.user),
         priority: job.priority.unwrap_or(Settings::default().default_priority),
-        tasks: tasks(job, site),
+        tasks: tasks(job, cluster),
         topology: Topology::Any,
         allow_cross_numa: None,
         prefer_nvlink: false,
@@ -90,16 +98,16 @@ fn printable(text: &str) -> String {
     if text.trim().is_empty() { "job".to_string() } else { text }
 }
 
-/// Cores and memory go to the tasks by their GPUs.
-fn tasks(job: &LoggedJob, site: &ReplayCluster) -> Vec<TaskGroup> {
-    let wish = job.gpu_model.iter().filter(|wish| site.has_model(wish));
-    let models: BTreeSet<String> = wish.map(|wish| model::canonical(wish)).collect();
+/// The task groups; cores and memory are divided by the GPUs of the tasks.
+fn tasks(job: &LoggedJob, cluster: &ReplayCluster) -> Vec<TaskGroup> {
+    let model_name = job.gpu_model.iter().filter(|model_name| cluster.has_model(model_name));
+    let models: BTreeSet<String> = model_name.map(|model_name| model::canonical(model_name)).collect();
     let total = u64::from(job.gpus.total().max(1));
-    let group = |(place, (count, gpus)): (usize, (u32, u32))| {
+    let group = |(index, (count, gpus)): (usize, (u32, u32))| {
         let part = |whole: u64| (whole * u64::from(gpus)).div_ceil(total);
         let cpus = job.cpus.map(|cpus| u32::try_from(part(u64::from(cpus))).unwrap_or(u32::MAX));
         TaskGroup {
-            name: if place == 0 { "worker" } else { "rest" }.to_string(),
+            name: if index == 0 { "worker" } else { "rest" }.to_string(),
             count,
             count_max: None,
             each: Resources {
@@ -113,5 +121,5 @@ fn tasks(job: &LoggedJob, site: &ReplayCluster) -> Vec<TaskGroup> {
             },
         }
     };
-    job.gpus.tasks(site.largest_node_gpus()).into_iter().enumerate().map(group).collect()
+    job.gpus.tasks(cluster.largest_node_gpus()).into_iter().enumerate().map(group).collect()
 }

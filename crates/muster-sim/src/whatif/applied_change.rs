@@ -8,9 +8,8 @@ use muster_core::objects::node::NodeStatus;
 use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::{NodeId, State, TenantId};
-use muster_server::http::ApiError;
 use muster_server::policies::Interpreter;
-use muster_server::whatif::WhatIfChange;
+use muster_server::whatif::{WhatIfChange, WhatIfError};
 
 use super::journal_history::JournalHistory;
 use crate::trace_replay::ReplayCluster;
@@ -31,12 +30,15 @@ impl AppliedChange {
         change: &WhatIfChange,
         chronicle: &JournalHistory,
         interpreter: Option<&Arc<dyn Interpreter>>,
-    ) -> Result<AppliedChange, ApiError> {
+    ) -> Result<AppliedChange, WhatIfError> {
         if let Some(tenant) = change.tenants().find(|tenant| !is_tenant_known(chronicle, tenant)) {
-            return Err(ApiError::invalid("set", format!("there was no tenant `{tenant}` in that time")));
+            return Err(WhatIfError::invalid("set", format!("there was no tenant `{tenant}` in that time")));
         }
         if let Some(node) = change.removed_nodes.iter().find(|node| !is_node_known(chronicle, node)) {
-            return Err(ApiError::invalid("remove_nodes", format!("there was no node `{node}` in that time")));
+            return Err(WhatIfError::invalid(
+                "remove_nodes",
+                format!("there was no node `{node}` in that time"),
+            ));
         }
         let policies = compile_policies(change, interpreter)?;
         let mut otherwise = AppliedChange { change: change.clone(), policies, events: Vec::new() };
@@ -51,7 +53,7 @@ impl AppliedChange {
         Ok(otherwise)
     }
 
-    fn commands(&self, state: &State) -> Result<Vec<Command>, ApiError> {
+    fn commands(&self, state: &State) -> Result<Vec<Command>, WhatIfError> {
         let mut commands = Vec::new();
         let settings = self.change.settings(&state.settings);
         if settings != state.settings {
@@ -65,7 +67,7 @@ impl AppliedChange {
         }
         for (node, facts) in added_nodes(&self.change)? {
             if state.nodes.contains_key(&node) {
-                return Err(ApiError::invalid("add_nodes", format!("there is a node `{node}` already")));
+                return Err(WhatIfError::invalid("add_nodes", format!("there is a node `{node}` already")));
             }
             commands.push(Command::RegisterNode { node, facts });
         }
@@ -126,7 +128,9 @@ impl AppliedChange {
     /// What would have been done at once about something that happened: a node that was to take no work came back.
     pub fn follow_up_command(&self, event: &Event) -> Option<Command> {
         match event {
-            Event::NodeRegistered { node, .. } if self.change.removed_nodes.contains(node) => Some(drain_command(node)),
+            Event::NodeRegistered { node, .. } if self.change.removed_nodes.contains(node) => {
+                Some(drain_command(node))
+            }
             _ => None,
         }
     }
@@ -149,11 +153,11 @@ impl AppliedChange {
 fn compile_policies(
     change: &WhatIfChange,
     interpreter: Option<&Arc<dyn Interpreter>>,
-) -> Result<Option<Arc<PolicyBundle>>, ApiError> {
+) -> Result<Option<Arc<PolicyBundle>>, WhatIfError> {
     let Some(files) = &change.policies else { return Ok(None) };
-    let nobody = || ApiError::invalid("policies", "there is nobody here to run them");
+    let nobody = || WhatIfError::invalid("policies", "there is nobody here to run them");
     let compiled = interpreter.ok_or_else(nobody)?.compile(&PolicyScope::Cluster, files.clone());
-    let bundle = compiled.map_err(|errors| ApiError::invalid("policies", errors.join("\n")))?;
+    let bundle = compiled.map_err(|errors| WhatIfError::invalid("policies", errors.join("\n")))?;
     Ok(Some(Arc::new(bundle)))
 }
 
@@ -168,19 +172,23 @@ fn is_node_known(chronicle: &JournalHistory, node: &NodeId) -> bool {
 
 fn is_tenant_known(chronicle: &JournalHistory, tenant: &TenantId) -> bool {
     let made = |event: &Event| matches!(event, Event::TenantCreated { id, .. } if id == tenant);
-    chronicle.start_state.tenants.contains_key(tenant) || chronicle.entries.iter().any(|entry| made(&entry.event))
+    chronicle.start_state.tenants.contains_key(tenant)
+        || chronicle.entries.iter().any(|entry| made(&entry.event))
 }
 
 /// The nodes that would be there, under names of their own.
-fn added_nodes(change: &WhatIfChange) -> Result<Vec<(NodeId, Box<muster_core::objects::node::NodeFacts>)>, ApiError> {
+fn added_nodes(
+    change: &WhatIfChange,
+) -> Result<Vec<(NodeId, Box<muster_core::objects::node::NodeFacts>)>, WhatIfError> {
     if change.added_nodes.is_empty() {
         return Ok(Vec::new());
     }
     let words = change.added_nodes.join(",");
-    let site = ReplayCluster::parse(&words).map_err(|error| ApiError::invalid("add_nodes", error.to_string()))?;
+    let site =
+        ReplayCluster::parse(&words).map_err(|error| WhatIfError::invalid("add_nodes", error.to_string()))?;
     let named = |(number, (_, facts)): (usize, &(NodeId, muster_core::objects::node::NodeFacts))| {
         let name = format!("what-if-{}", number + 1);
-        let node = name.parse().map_err(|error| ApiError::internal(format!("{error}")))?;
+        let node = name.parse().map_err(|error| WhatIfError::internal(format!("{error}")))?;
         Ok((node, Box::new(facts.clone())))
     };
     site.nodes().iter().enumerate().map(named).collect()

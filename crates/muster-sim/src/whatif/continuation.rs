@@ -7,13 +7,13 @@ use muster_core::facts::command::{Actor, Answer, Command, JobsOnGpu, SubmitJob};
 use muster_core::facts::event::Event;
 use muster_core::objects::job::{DependencyWhen, JobSpec, Outcome};
 use muster_core::{JobId, State, Timestamp};
-use muster_server::policies::{PolicyQuerier, Interpreter};
+use muster_server::policies::{Interpreter, PolicyQuerier};
 use muster_store::Entry;
 
 use super::applied_change::AppliedChange;
+use super::divergence::HistoryFork;
 use super::journal_history::JournalHistory;
 use super::tally::HistoryTally;
-use super::divergence::HistoryFork;
 use super::work_history::jobs_of_submission;
 use crate::sim_loop::SimLoop;
 
@@ -52,7 +52,14 @@ impl<'a> Continuation<'a> {
         }
         stage.mark_changed();
         let coming = &chronicle.entries[fork.index..];
-        Continuation { chronicle, otherwise, remaining_entries: coming, sim_loop: stage, tally, refused: Vec::new() }
+        Continuation {
+            chronicle,
+            otherwise,
+            remaining_entries: coming,
+            sim_loop: stage,
+            tally,
+            refused: Vec::new(),
+        }
     }
 
     /// With someone who runs policies.
@@ -89,7 +96,8 @@ impl<'a> Continuation<'a> {
             return self.submit(&entry.event, &Actor::local(by), ask);
         }
         let deed = recorded_command(&entry.event);
-        let Some((by, command)) = deed.and_then(|(by, command)| Some((by, self.otherwise.amended_command(command)?)))
+        let Some((by, command)) =
+            deed.and_then(|(by, command)| Some((by, self.otherwise.amended_command(command)?)))
         else {
             return;
         };
@@ -97,7 +105,10 @@ impl<'a> Continuation<'a> {
         if self.sim_loop.execute(&Actor::local(by), &command).is_ok() {
             self.sim_loop.mark_changed();
         }
-        self.otherwise.follow_up_command(&entry.event).iter().for_each(|command| self.sim_loop.execute_as_system(command));
+        self.otherwise
+            .follow_up_command(&entry.event)
+            .iter()
+            .for_each(|command| self.sim_loop.execute_as_system(command));
     }
 
     fn submit(&mut self, event: &Event, by: &Actor, ask: SubmitJob) {
@@ -127,7 +138,9 @@ pub fn recorded_submission(state: &State, event: &Event) -> Option<(String, Subm
         array: array.clone(),
         hold: held_by.is_some(),
         key: None,
-        known_outcomes: outcomes_of_forgotten_jobs(state, spec, |job| !open_dependencies.iter().any(|open| open.job == job)),
+        known_outcomes: outcomes_of_forgotten_jobs(state, spec, |job| {
+            !open_dependencies.iter().any(|open| open.job == job)
+        }),
         known_key: None,
         is_operator: true,
     };
@@ -135,7 +148,11 @@ pub fn recorded_submission(state: &State, event: &Event) -> Option<(String, Subm
 }
 
 /// Jobs that this one waited for and that nobody remembers any more: they had ended as was wanted.
-fn outcomes_of_forgotten_jobs(state: &State, spec: &JobSpec, over: impl Fn(JobId) -> bool) -> BTreeMap<JobId, Outcome> {
+fn outcomes_of_forgotten_jobs(
+    state: &State,
+    spec: &JobSpec,
+    over: impl Fn(JobId) -> bool,
+) -> BTreeMap<JobId, Outcome> {
     let unknown = |job: JobId| state.live_jobs_of(job).is_empty() && !state.ended.contains_key(&job);
     let gone = spec.after.iter().filter(|dependency| over(dependency.job) && unknown(dependency.job));
     let outcome = |when| if when == DependencyWhen::Failed { Outcome::Failed } else { Outcome::Done };

@@ -6,11 +6,11 @@ use muster_core::facts::plan::Plan;
 use muster_core::planner::plan;
 use muster_core::time::SECOND;
 use muster_core::{State, Timestamp};
-use muster_server::http::ApiError;
+use muster_server::whatif::WhatIfError;
 
 use super::applied_change::AppliedChange;
-use super::journal_history::JournalHistory;
 use super::continuation::recorded_submission;
+use super::journal_history::JournalHistory;
 use super::work_history::WorkHistory;
 use crate::sim_loop::REPLAN_INTERVAL_MS_MAX;
 
@@ -37,7 +37,7 @@ pub fn first_difference(
     chronicle: &JournalHistory,
     otherwise: &AppliedChange,
     until: Timestamp,
-) -> Result<Option<HistoryFork>, ApiError> {
+) -> Result<Option<HistoryFork>, WhatIfError> {
     if otherwise.is_empty() {
         return Ok(None);
     }
@@ -118,7 +118,8 @@ impl<'a> DivergenceTracker<'a> {
     }
 
     fn next_comparison(&self) -> Option<Timestamp> {
-        let waits = || (!self.changed.queue.is_empty()).then(|| self.last_comparison.plus(REPLAN_INTERVAL_MS_MAX));
+        let waits =
+            || (!self.changed.queue.is_empty()).then(|| self.last_comparison.plus(REPLAN_INTERVAL_MS_MAX));
         self.changed_at.map(|at| at.max(self.last_comparison.plus(COMPARE_INTERVAL_MS_MIN))).or_else(waits)
     }
 

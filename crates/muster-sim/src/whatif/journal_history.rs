@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_core::facts::event::Event;
 use muster_core::{JobId, State, Timestamp};
-use muster_server::http::ApiError;
+use muster_server::whatif::WhatIfError;
 use muster_store::{Entry, Tables};
 
 use super::work_history::WorkHistory;
@@ -37,7 +37,7 @@ pub struct JournalHistory {
 
 impl JournalHistory {
     /// Read a journal to its end. Takes memory for what is after the moment alone.
-    pub fn read(history: &dyn Tables, since: Timestamp) -> Result<JournalHistory, ApiError> {
+    pub fn read(history: &dyn Tables, since: Timestamp) -> Result<JournalHistory, WhatIfError> {
         let mut chronicle = JournalHistory::new(since);
         let mut after = 0;
         loop {
@@ -45,14 +45,14 @@ impl JournalHistory {
             let Some(last) = page.last().map(|row| row.seq) else { break };
             for row in page {
                 let event = muster_json::from_str(&row.payload).map_err(|error| {
-                    ApiError::internal(format!("entry {} of the journal cannot be read: {error}", row.seq))
+                    WhatIfError::internal(format!("entry {} of the journal cannot be read: {error}", row.seq))
                 })?;
                 let event = without_reasons(event);
                 chronicle.add(Entry { seq: row.seq, epoch: row.epoch, at: Timestamp(row.at_ms), event });
             }
             if chronicle.entries.len() > ENTRIES_MAX {
                 let many = format!("more than {ENTRIES_MAX} things have happened since then; ask for less");
-                return Err(ApiError::invalid("since", many));
+                return Err(WhatIfError::invalid("since", many));
             }
             after = last;
         }
@@ -61,7 +61,7 @@ impl JournalHistory {
 
     /// The same from entries that are in memory.
     #[cfg(test)]
-    pub fn from_entries(entries: Vec<Entry>, since: Timestamp) -> Result<JournalHistory, ApiError> {
+    pub fn from_entries(entries: Vec<Entry>, since: Timestamp) -> Result<JournalHistory, WhatIfError> {
         let mut chronicle = JournalHistory::new(since);
         entries.into_iter().for_each(|entry| chronicle.add(entry));
         chronicle.finished()
@@ -87,9 +87,9 @@ impl JournalHistory {
         self.entries.push(entry);
     }
 
-    fn finished(mut self) -> Result<JournalHistory, ApiError> {
+    fn finished(mut self) -> Result<JournalHistory, WhatIfError> {
         let Some(first) = self.entries.first() else {
-            return Err(ApiError::invalid("since", "nothing has happened since then; go back further"));
+            return Err(WhatIfError::invalid("since", "nothing has happened since then; go back further"));
         };
         // A journal that is younger than the moment begins with its first entry.
         if self.start_state.seq == 0 {
@@ -134,7 +134,11 @@ fn median_delays(entries: &[Entry]) -> AgentDelays {
             _ => {}
         }
     }
-    AgentDelays { round_interval_ms_min: ROUND_INTERVAL_MS, launch_ms: median(launches), stop_ms: median(stops) }
+    AgentDelays {
+        round_interval_ms_min: ROUND_INTERVAL_MS,
+        launch_ms: median(launches),
+        stop_ms: median(stops),
+    }
 }
 
 fn median(mut all: Vec<i64>) -> i64 {

@@ -48,7 +48,12 @@ impl HistoryTally {
     pub fn new(state: &State, since: Timestamp) -> HistoryTally {
         let gpus = state.nodes.values().map(|node| (node.id.clone(), node.facts.gpus.len() as u64));
         let jobs = state.jobs.values().map(|job| (job.id, JobTally::from_job(job, since)));
-        HistoryTally { jobs: jobs.collect(), gpus_by_node: gpus.collect(), available_gpu_ms: 0, counted_to: since }
+        HistoryTally {
+            jobs: jobs.collect(),
+            gpus_by_node: gpus.collect(),
+            available_gpu_ms: 0,
+            counted_to: since,
+        }
     }
 
     /// One more event.
@@ -196,7 +201,9 @@ impl Comparison<'_> {
             wait_max_s: waits.last().copied().unwrap_or(0.0),
             time_mean_s: mean(&times),
             gpu_hours: round_to_3_decimals(held as f64 / MILLI_MS_PER_GPU_HOUR),
-            utilisation: tenant.is_none().then(|| round_to_3_decimals(held as f64 / 1e3 / all_gpu_ms.max(1.0))),
+            utilisation: tenant
+                .is_none()
+                .then(|| round_to_3_decimals(held as f64 / 1e3 / all_gpu_ms.max(1.0))),
             preemptions: jobs.iter().map(|seen| seen.preemptions).sum(),
             lost_gpu_hours: round_to_3_decimals(lost_gpu_ms as f64 / MS_PER_HOUR),
         }

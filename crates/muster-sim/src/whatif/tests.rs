@@ -7,17 +7,17 @@ use muster_core::objects::job::{CheckpointRule, Exit, RestartRule};
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::time::{HOUR, MINUTE, SECOND};
 use muster_core::{JobSpec, State};
-use muster_protocol::whatif::{Setting, WhatIfRequest, WhatIfFigures};
+use muster_protocol::whatif::{Setting, WhatIfFigures, WhatIfRequest};
 use muster_server::whatif::WhatIfQuery;
 use muster_store::Entry;
 
 use super::*;
+use crate::fault_schedule::FaultSchedule;
 use crate::job_log::{GangShape, LoggedJob};
 use crate::random::Random;
-use crate::trace_replay::{ReplayAssumptions, ReplayCluster, job_spec};
-use crate::sim_loop::{AgentDelays, WorkDuration, JobBehaviour, SimLoop, WorkAttempt};
-use crate::fault_schedule::FaultSchedule;
 use crate::sim_cluster::journal_of_schedule;
+use crate::sim_loop::{AgentDelays, JobBehaviour, SimLoop, WorkAttempt, WorkDuration};
+use crate::trace_replay::{ReplayAssumptions, ReplayCluster, job_spec};
 
 /// What a history is made of: a moment in seconds, and what someone asks then.
 enum ScriptedAction {
@@ -112,7 +112,7 @@ fn apply_scripted_action(stage: &mut SimLoop, deed: ScriptedAction) {
 }
 
 /// Ask about the time from the 10th second to an hour after the last event.
-fn ask_what_if(entries: &[Entry], ask: WhatIfRequest) -> Result<WhatIf, ApiError> {
+fn ask_what_if(entries: &[Entry], ask: WhatIfRequest) -> Result<WhatIf, WhatIfError> {
     let now = entries.last().unwrap().at.plus(HOUR);
     let since = Some("1970-01-01T00:00:10Z".to_string());
     let question = WhatIfQuery::from_request(&WhatIfRequest { since, ..ask }, now)?;
@@ -166,7 +166,10 @@ fn a_change_survives_later_reconfiguration() {
     let quiet = |name: &str, most| {
         let mut config = TenantConfig::unlimited(name);
         (config.maximum.gpus, config.email) = (most, "ann@example.org".to_string());
-        ScriptedAction::Execute("ann", Command::ChangeTenant { id: name.parse().unwrap(), config: Box::new(config) })
+        ScriptedAction::Execute(
+            "ann",
+            Command::ChangeTenant { id: name.parse().unwrap(), config: Box::new(config) },
+        )
     };
     let started = || ScriptedAction::Execute("muster", Command::Configure { settings: Box::default() });
     let more = |early: i64| {
@@ -186,7 +189,11 @@ fn a_change_survives_later_reconfiguration() {
     deeds.push((15, ScriptedAction::Execute("muster", configure_with_other_aging())));
     deeds.push(submit_at(20, job("a", 8), completes_after_s(600)));
     deeds.push(submit_at(30, job("a", 8), completes_after_s(3_000)));
-    deeds.push(submit_at(31, JobSpec { time_limit_ms: Some(60 * SECOND), ..job("b", 8) }, completes_after_s(60)));
+    deeds.push(submit_at(
+        31,
+        JobSpec { time_limit_ms: Some(60 * SECOND), ..job("b", 8) },
+        completes_after_s(60),
+    ));
     let entries = journal_of_actions(deeds, 3 * 3_600);
     let fast = ask_what_if(&entries, setting_change("scheduler.objective", "fast")).unwrap();
     assert!(fast.differs_from.is_some(), "the shortest goes first");
@@ -259,7 +266,11 @@ fn a_job_that_would_be_refused_is_listed() {
 #[test]
 fn a_change_without_effect_reports_no_difference() {
     let entries = quota_blocks_second_job();
-    for same in [WhatIfRequest::default(), setting_change("tenants.b.max_gpus", "8"), setting_change("scheduler.aging_max", "400")] {
+    for same in [
+        WhatIfRequest::default(),
+        setting_change("tenants.b.max_gpus", "8"),
+        setting_change("scheduler.aging_max", "400"),
+    ] {
         let same = ask_what_if(&entries, same).unwrap();
         assert_eq!(same.differs_from, None);
         assert_eq!((same.sooner, same.later, same.jobs.len()), (0, 0, 0));
@@ -283,8 +294,10 @@ fn failed_attempts_fail_again_and_user_commands_are_repeated() {
     // It fails at 131, pauses for five seconds, and then takes one to start and 200 to be done.
     assert_eq!(start_and_end_s(&more, "job-2"), (Some(30), Some(131 + 5 + 1 + 200)));
     // The third starts when it comes, and is cancelled when it was; stopping takes two seconds.
-    let (really, changed) =
-        (&more.jobs.iter().find(|job| job.job_id == "job-3").unwrap().really, start_and_end_s(&more, "job-3"));
+    let (really, changed) = (
+        &more.jobs.iter().find(|job| job.job_id == "job-3").unwrap().really,
+        start_and_end_s(&more, "job-3"),
+    );
     assert_eq!(changed, (Some(400), Some(2_002)));
     assert_eq!(really.ended_at.as_deref(), Some("1970-01-01T00:33:22Z"));
 }
@@ -319,10 +332,11 @@ fn jobs_that_never_ran_are_reported_as_guessed() {
 fn invalid_questions_are_refused_with_the_reason() {
     let entries = quota_blocks_second_job();
     let wrong = |question: WhatIfRequest| {
-        let problem = ask_what_if(&entries, question).unwrap_err().problem();
-        format!("{} {}", problem.detail, problem.hint.unwrap_or_default())
+        let error = ask_what_if(&entries, question).unwrap_err();
+        format!("{error} {}", error.hint().unwrap_or_default())
     };
-    let added = |words: &str| WhatIfRequest { add_nodes: vec![words.to_string()], ..WhatIfRequest::default() };
+    let added =
+        |words: &str| WhatIfRequest { add_nodes: vec![words.to_string()], ..WhatIfRequest::default() };
     let removed = WhatIfRequest { remove_nodes: vec!["nowhere".to_string()], ..WhatIfRequest::default() };
     let cases = [
         (setting_change("tenants.c.max_gpus", "8"), "there was no tenant `c`"),
@@ -330,7 +344,7 @@ fn invalid_questions_are_refused_with_the_reason() {
         (setting_change("tenants.a.max_gpus", "many"), "max_gpus"),
         (setting_change("tenants.a", "8"), "tenants.NAME.FIELD"),
         (setting_change("scheduler.objectiv", "fast"), "did you mean `scheduler.objective`"),
-        (added("fourxV100"), "no number of nodes"),
+        (added("fourxV100"), "not a number of nodes"),
         (removed, "nowhere"),
         (WhatIfRequest { until: Some("30d".to_string()), ..WhatIfRequest::default() }, "must be before"),
     ];
@@ -358,10 +372,16 @@ fn a_continuation_without_change_reproduces_the_history() {
             spec.checkpoint =
                 every_ms.map(|every| CheckpointRule { path: String::new(), every_ms: Some(every) });
             spec.restart.max_restarts = 2;
-            let failed =
-                WorkAttempt { duration: WorkDuration::Known(random.between(10, 300) * SECOND), exit: Exit::Code { code: 1 } };
+            let failed = WorkAttempt {
+                duration: WorkDuration::Known(random.between(10, 300) * SECOND),
+                exit: Exit::Code { code: 1 },
+            };
             let tries = std::iter::repeat_n(failed, random.between(0, 3) as usize);
-            deeds.push(submit_at(at, spec, tries.chain(completes_after_s(random.between(10, 900))).collect()));
+            deeds.push(submit_at(
+                at,
+                spec,
+                tries.chain(completes_after_s(random.between(10, 900))).collect(),
+            ));
         }
         let entries = journal_of_actions(deeds, at + 4 * 3_600);
         let chronicle = JournalHistory::from_entries(entries, Timestamp(10 * SECOND)).unwrap();
@@ -388,7 +408,8 @@ fn jobs_waiting_for_a_retry_at_the_fork_wake_in_time() {
     spec.restart.max_restarts = 1;
     let failed = WorkAttempt { duration: WorkDuration::Known(100 * SECOND), exit: Exit::Code { code: 1 } };
     deeds.push(submit_at(20, spec, vec![failed, WorkAttempt::completes_after(200 * SECOND)]));
-    let chronicle = JournalHistory::from_entries(journal_of_actions(deeds, 3_600), Timestamp(10 * SECOND)).unwrap();
+    let chronicle =
+        JournalHistory::from_entries(journal_of_actions(deeds, 3_600), Timestamp(10 * SECOND)).unwrap();
     let is_end = |entry: &Entry| matches!(entry.event, muster_core::Event::AttemptEnded { .. });
     let end = chronicle.entries.iter().position(is_end).unwrap();
     let mut fork = divergence::fork_at(&chronicle, end + 1);

@@ -7,7 +7,7 @@ use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::objects::job::{Exit, Outcome, StopCause};
 use muster_core::{JobId, JobSpec, Timestamp};
 
-use crate::sim_loop::{WorkDuration, JobBehaviour, WorkAttempt, checkpointed_ms};
+use crate::sim_loop::{JobBehaviour, WorkAttempt, WorkDuration, checkpointed_ms};
 
 /// What is known of the work of every job.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +46,9 @@ impl WorkHistory {
             Event::AttemptStarted { job, whole: true, at, .. } => {
                 self.update_job(*job, |work| work.started_at = Some(*at));
             }
-            Event::CheckpointSaved { job, at, .. } => self.update_job(*job, |work| work.checkpoint_at = Some(*at)),
+            Event::CheckpointSaved { job, at, .. } => {
+                self.update_job(*job, |work| work.checkpoint_at = Some(*at))
+            }
             Event::AttemptStopping { job, cause, .. } => {
                 let ends = matches!(cause, StopCause::Cancelled { .. } | StopCause::TimeLimit);
                 self.update_job(*job, |work| work.is_stopped_for_good = ends);
@@ -69,7 +71,8 @@ impl WorkHistory {
     pub fn behaviour_from(&self, then: Option<&WorkHistory>, job: JobId) -> JobBehaviour {
         let Some(work) = self.jobs.get(&job) else { return JobBehaviour::new([WorkAttempt::unknown()], 0) };
         let before = then.and_then(|then| then.jobs.get(&job));
-        let (tried, saved_ms) = before.map_or((0, 0), |before| (before.attempts.len(), before.checkpointed_ms));
+        let (tried, saved_ms) =
+            before.map_or((0, 0), |before| (before.attempts.len(), before.checkpointed_ms));
         let open = match (work.has_ended, work.is_placed) {
             (false, true) => Some(WorkDuration::UntilStopped),
             (false, false) => Some(WorkDuration::Unknown),
@@ -104,7 +107,8 @@ impl JobWork {
     fn end_attempt(&mut self, exit: &Exit, next: &NextPhase, lost_gpu_ms: Option<u64>, at: Timestamp) {
         let started_at = self.started_at.take();
         let saved_at = self.checkpoint_at.take();
-        let (was_ended, ran_ms) = (self.is_stopped_for_good, started_at.map_or(0, |started| at.since(started)));
+        let (was_ended, ran_ms) =
+            (self.is_stopped_for_good, started_at.map_or(0, |started| at.since(started)));
         (self.is_stopped_for_good, self.is_placed) = (false, false);
         match next {
             NextPhase::Ended { outcome, .. } => {
@@ -116,7 +120,10 @@ impl JobWork {
                 self.attempts.push(WorkAttempt { duration: lasts, exit: exit.clone() });
             }
             NextPhase::Queued { because: RequeueCause::Restarted, .. } => {
-                self.attempts.push(WorkAttempt { duration: WorkDuration::Known(self.checkpointed_ms + ran_ms), exit: exit.clone() });
+                self.attempts.push(WorkAttempt {
+                    duration: WorkDuration::Known(self.checkpointed_ms + ran_ms),
+                    exit: exit.clone(),
+                });
                 self.checkpointed_ms = 0;
             }
             NextPhase::Queued { .. } | NextPhase::Held { .. } => {
@@ -126,7 +133,7 @@ impl JobWork {
                     Some(lost_ms) => ran_ms - i64::try_from(lost_ms).unwrap_or(i64::MAX),
                     None => checkpointed_ms(&self.spec, ran_ms).max(said_ms),
                 };
-                self.checkpointed_ms += checkpointed_ms.clamp(0, ran_ms);
+                self.checkpointed_ms += kept_ms.clamp(0, ran_ms);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A batch on its way into PostgreSQL: few statements, sent without waiting for each answer.
+//! Writes a batch to PostgreSQL: statements are grouped into bulk statements and pipelined.
 
 use std::collections::HashSet;
 use std::future::{Future, poll_fn};
@@ -19,18 +19,18 @@ use crate::tables::{
     BoundStatement, ExpectedRows, ProjectionScope, Statement, journal_row, project, projection_scope,
 };
 
-/// Statements on their way at once. Each answer wakes all that wait, so more would cost more than they save.
+/// Statements in flight at once. Each reply wakes all pending futures, so a higher number costs more than it saves.
 const CALLS_IN_FLIGHT_MAX: usize = 64;
 
-/// Changes by one statement, to be sent together.
+/// Changes with the same statement, sent together.
 pub struct StatementGroup {
     statement: &'static Statement,
     changes: Vec<BoundStatement>,
-    /// The first entry it comes from, for messages.
+    /// First entry, for messages.
     seq: u64,
 }
 
-/// One round trip: a text, the values for it, and how many rows it must touch.
+/// One execution of a statement: its values and the number of rows that it must affect.
 struct StatementCall<'a> {
     group: &'a StatementGroup,
     sql: &'static str,
@@ -46,25 +46,25 @@ struct EntryRun<'a> {
     jobs: HashSet<JobId>,
 }
 
-/// Put the changes of a batch into groups: those of a run that have a statement in common go together, so that a
-/// hundred submissions become one statement for the specs and one for the jobs.
+/// Group the changes of a batch: changes of one run with the same statement go together, so that a hundred submissions
+/// become one statement for the specs and one for the jobs.
 pub fn group_statements(batch: &[Entry], mut last: chain::ChainChecksum) -> Vec<StatementGroup> {
     let mut groups = Vec::new();
     for entry in batch {
-        add_to_group(&mut group_statements, 0, journal_row(entry, &mut last), entry.seq);
+        add_to_group(&mut groups, 0, journal_row(entry, &mut last), entry.seq);
     }
     for run in group_into_runs(batch) {
-        let begin = group_statements.len();
+        let begin = groups.len();
         for entry in run.entries {
             for change in project(entry) {
-                add_to_group(&mut group_statements, begin, change, entry.seq);
+                add_to_group(&mut groups, begin, change, entry.seq);
             }
         }
     }
-    group_statements
+    groups
 }
 
-/// Gather entries of one kind, also if others stand between them that they may overtake.
+/// Group entries of one kind into runs. An entry may move ahead of entries of other kinds if their scopes are disjoint.
 fn group_into_runs(batch: &[Entry]) -> Vec<EntryRun<'_>> {
     let mut runs: Vec<EntryRun<'_>> = Vec::new();
     for entry in batch {
@@ -84,19 +84,19 @@ fn group_into_runs(batch: &[Entry]) -> Vec<EntryRun<'_>> {
     runs
 }
 
-/// The last run of the same kind, unless something in its way must come first.
+/// The last run of the same kind, unless a later run conflicts with the entry.
 fn joinable_run(runs: &[EntryRun<'_>], entry: &Entry) -> Option<usize> {
     for (at, run) in runs.iter().enumerate().rev() {
-        let reaches =
+        let run_scope =
             run.entries.first().map_or(ProjectionScope::OwnRow, |first| projection_scope(&first.event));
-        let reach = projection_scope(&entry.event);
-        if reaches == ProjectionScope::All || projection_scope == ProjectionScope::All {
+        let scope = projection_scope(&entry.event);
+        if run_scope == ProjectionScope::All || scope == ProjectionScope::All {
             return None;
         }
         if run.kind == entry.event.kind() {
             return Some(at);
         }
-        if run.conflicts_with(projection_scope, reaches) {
+        if run.conflicts_with(scope, run_scope) {
             return None;
         }
     }
@@ -105,12 +105,12 @@ fn joinable_run(runs: &[EntryRun<'_>], entry: &Entry) -> Option<usize> {
 
 impl EntryRun<'_> {
     fn conflicts_with(&self, other: ProjectionScope, own: ProjectionScope) -> bool {
-        let quota = |reach| matches!(reach, ProjectionScope::JobAndQuota(_));
+        let uses_quota = |scope| matches!(scope, ProjectionScope::JobAndQuota(_));
         match other {
             ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) => {
-                // An array is submitted under its number alone.
-                let affected = self.jobs.contains(&job) || self.jobs.contains(&JobId::single(job.number));
-                affected || (quota(other) && quota(own))
+                // An array is submitted under its number, without an index.
+                let same_job = self.jobs.contains(&job) || self.jobs.contains(&JobId::single(job.number));
+                same_job || (uses_quota(other) && uses_quota(own))
             }
             ProjectionScope::OwnRow => false,
             ProjectionScope::All => true,
@@ -118,19 +118,17 @@ impl EntryRun<'_> {
     }
 }
 
-/// To the group of its statement, among those of this run.
+/// Add a change to the group of its statement, among the groups of this run (from `begin`).
 fn add_to_group(groups: &mut Vec<StatementGroup>, begin: usize, change: BoundStatement, seq: u64) {
     let same = |group: &&mut StatementGroup| std::ptr::eq(group.statement, change.statement);
-    match group_statements[begin..].iter_mut().find(same) {
+    match groups[begin..].iter_mut().find(same) {
         Some(group) => group.changes.push(change),
-        None => {
-            group_statements.push(StatementGroup { statement: change.statement, changes: vec![change], seq })
-        }
+        None => groups.push(StatementGroup { statement: change.statement, changes: vec![change], seq }),
     }
 }
 
 impl StatementGroup {
-    /// One call for all changes where the statement knows how, else one for each.
+    /// One call for all changes if there is a bulk statement, otherwise one call per change.
     fn calls(&self) -> Vec<StatementCall<'_>> {
         match &self.statement.bulk {
             Some(bulk) if self.changes.len() > 1 => {
@@ -167,9 +165,9 @@ impl StatementGroup {
     }
 }
 
-/// Run all groups in order.
+/// Execute all groups in order.
 pub async fn write(connection: &mut PostgresConnection, groups: &[StatementGroup]) -> Result<(), StoreError> {
-    let calls: Vec<StatementCall> = group_statements.iter().flat_map(StatementGroup::calls).collect();
+    let calls: Vec<StatementCall> = groups.iter().flat_map(StatementGroup::calls).collect();
     for call in &calls {
         connection.prepare(call.sql).await?;
     }
@@ -182,14 +180,14 @@ pub async fn write(connection: &mut PostgresConnection, groups: &[StatementGroup
 type PendingRowCount<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>;
 
 async fn send_calls(connection: &PostgresConnection, calls: &[StatementCall<'_>]) -> Result<(), StoreError> {
-    let mut answers: Vec<PendingRowCount<'_>> = Vec::with_capacity(calls.len());
+    let mut pending: Vec<PendingRowCount<'_>> = Vec::with_capacity(calls.len());
     for call in calls {
         let statement = connection.prepared(call.sql)?;
         let values = call.values.iter().map(|value| &**value as &(dyn ToSql + Sync));
-        answers.push(Box::pin(connection.client.execute_raw(statement, values)));
+        pending.push(Box::pin(connection.client.execute_raw(statement, values)));
     }
-    // The first failure tells why; those behind it only say that the transaction has failed.
-    for (call, affected) in calls.iter().zip(join_all(answers).await) {
+    // The first error is the cause; later errors only say that the transaction is aborted.
+    for (call, affected) in calls.iter().zip(join_all(pending).await) {
         let affected = affected.map_err(|error| map_write_error(&call.group.operation())(error))?;
         if !call.rows.allows(affected, call.changes) {
             return Err(wrong_row_count(call, affected));
@@ -202,20 +200,20 @@ fn wrong_row_count(call: &StatementCall<'_>, affected: u64) -> StoreError {
     match call.group.changes.as_slice() {
         [change] => change.wrong_row_count(&call.group.operation(), affected),
         changes => StoreError::invariant_violated(format!(
-            "{} and those after it: affected {affected} rows for {} changes",
+            "{} and following entries: affected {affected} rows for {} changes",
             call.group.operation(),
             changes.len()
         )),
     }
 }
 
-/// Wait for all. The first look at a future sends its request, so they are sent in order.
-async fn join_all(mut answers: Vec<PendingRowCount<'_>>) -> Vec<Result<u64, Error>> {
-    let mut results: Vec<Option<Result<u64, Error>>> = answers.iter().map(|_| None).collect();
+/// Wait for all replies. The first poll of a future sends its request, so the requests are sent in order.
+async fn join_all(mut pending: Vec<PendingRowCount<'_>>) -> Vec<Result<u64, Error>> {
+    let mut results: Vec<Option<Result<u64, Error>>> = pending.iter().map(|_| None).collect();
     poll_fn(move |context| {
-        for (answer, result) in answers.iter_mut().zip(&mut results) {
+        for (future, result) in pending.iter_mut().zip(&mut results) {
             if result.is_none()
-                && let Poll::Ready(done) = answer.as_mut().poll(context)
+                && let Poll::Ready(done) = future.as_mut().poll(context)
             {
                 *result = Some(done);
             }
@@ -238,9 +236,9 @@ mod tests {
 
     const AT: Timestamp = Timestamp(0);
 
-    fn event(word: &str, number: u64) -> Event {
+    fn event(name: &str, number: u64) -> Event {
         let job = JobId::single(number);
-        match word {
+        match name {
             "woken" => Event::JobWoken { job, at: AT },
             "cancelled" => Event::JobEnded { job, outcome: Outcome::Cancelled, why: String::new(), at: AT },
             "placed" => Event::JobPlaced {
@@ -271,13 +269,13 @@ mod tests {
         }
     }
 
-    /// `woken 1, cancelled 2` becomes the runs as text.
-    fn check(story: &str, wanted: &str) {
+    /// Events such as `woken 1, cancelled 2`, and the entry numbers of the expected runs.
+    fn check(events: &str, expected: &str) {
         let batch: Vec<Entry> = (1..)
-            .zip(story.split(", "))
+            .zip(events.split(", "))
             .map(|(seq, line)| {
-                let (word, number) = line.split_once(' ').unwrap_or((line, "0"));
-                Entry { seq, epoch: 1, at: AT, event: event(word, number.parse().unwrap()) }
+                let (name, number) = line.split_once(' ').unwrap_or((line, "0"));
+                Entry { seq, epoch: 1, at: AT, event: event(name, number.parse().unwrap()) }
             })
             .collect();
         let run = |run: EntryRun<'_>| {
@@ -285,7 +283,7 @@ mod tests {
             seqs.join(" ")
         };
         let found: Vec<String> = group_into_runs(&batch).into_iter().map(run).collect();
-        assert_eq!(found.join(" | "), wanted, "{story}");
+        assert_eq!(found.join(" | "), expected, "{events}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One connection of its own, on a small runtime of its own, opened anew when it was lost.
+//! A dedicated connection on its own runtime, reopened after an error.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,10 +14,10 @@ use super::lease_timeouts::LeaseTimeouts;
 use super::tls::Tls;
 use crate::error::StoreError;
 
-/// Longer than any batch should take; after this the server counts as lost.
+/// Longer than any batch should take; after that the connection counts as lost.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection, and the statements it has prepared.
+/// A connection with its prepared statements.
 pub struct PostgresConnection {
     pub client: Client,
     statements: HashMap<&'static str, Statement>,
@@ -25,7 +25,7 @@ pub struct PostgresConnection {
     timeouts: Option<LeaseTimeouts>,
 }
 
-/// A runtime that may be dropped anywhere, also inside of another one.
+/// A runtime that may be dropped anywhere, also within another runtime.
 pub struct DedicatedRuntime(Option<Runtime>);
 
 impl DedicatedRuntime {
@@ -36,7 +36,6 @@ impl DedicatedRuntime {
             .map_err(|error| StoreError::unavailable("start a runtime", error))
     }
 
-    /// Wait for the end of some work.
     pub fn block_on<T>(&self, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         match &self.0 {
             Some(runtime) => runtime.block_on(work),
@@ -53,19 +52,18 @@ impl Drop for DedicatedRuntime {
     }
 }
 
-/// A connection that may have to be made first.
+/// A connection that is opened on demand.
 pub struct ReconnectingConnection {
     runtime: DedicatedRuntime,
     options: ConnectOptions,
     connection: Option<PostgresConnection>,
 }
 
-/// All that it takes to connect.
 struct ConnectOptions {
     config: PostgresConfig,
     tls: Tls,
     application_name: &'static str,
-    /// Set where the work must end before a lease does.
+    /// Set if each call must end before the lease expires.
     timeouts: Option<LeaseTimeouts>,
 }
 
@@ -81,7 +79,7 @@ impl ReconnectingConnection {
         Ok(ReconnectingConnection { runtime, options, connection: None })
     }
 
-    /// From now on calls, transactions and the connection itself keep these timeouts.
+    /// Use these timeouts for calls, transactions and the connection itself. A change closes the connection.
     pub fn set_timeouts(&mut self, timeouts: LeaseTimeouts) {
         if self.options.timeouts != Some(timeouts) {
             self.disconnect();
@@ -89,8 +87,8 @@ impl ReconnectingConnection {
         }
     }
 
-    /// Do some work over the connection. After any fault it is made anew next time: a transaction may be
-    /// open, a lock held, or an answer still on its way.
+    /// Run some work over the connection. After an error the connection is closed, and the next call reopens it: a
+    /// transaction may be open, a lock held, or a reply in flight.
     pub fn call<T>(
         &mut self,
         operation: &str,
@@ -100,7 +98,7 @@ impl ReconnectingConnection {
         self.call_within(limit, operation, work)
     }
 
-    /// The same for work that may take longer.
+    /// The same with another timeout.
     pub fn call_within<T>(
         &mut self,
         limit: Duration,
@@ -109,16 +107,16 @@ impl ReconnectingConnection {
     ) -> Result<T, StoreError> {
         let (options, slot) = (&self.options, &mut self.connection);
         let done = self.runtime.block_on(async {
-            let whole = async {
+            let connect_and_work = async {
                 let connection = match slot {
                     Some(connection) => connection,
                     empty => empty.insert(PostgresConnection::connect(options).await?),
                 };
                 work(connection).await
             };
-            match tokio::time::timeout(limit, whole).await {
+            match tokio::time::timeout(limit, connect_and_work).await {
                 Ok(done) => done,
-                Err(_) => Err(StoreError::unavailable(operation, format!("no answer for {limit:?}"))),
+                Err(_) => Err(StoreError::unavailable(operation, format!("no reply within {limit:?}"))),
             }
         });
         if done.is_err() {
@@ -127,8 +125,8 @@ impl ReconnectingConnection {
         done
     }
 
-    /// Close the connection now. Nothing moves on the runtime between calls, and a transaction that stays open
-    /// until the next one would keep a new leader waiting for our locks.
+    /// Close the connection now. The runtime does not run between calls, and a transaction that stays open until the next
+    /// call would keep a new leader waiting for its locks.
     fn disconnect(&mut self) {
         if let Some(connection) = self.connection.take() {
             let _ = self.runtime.block_on(async {
@@ -147,10 +145,10 @@ impl PostgresConnection {
         if let Some(timeouts) = options.timeouts {
             timeouts.apply_to_client(&mut driver);
         }
-        let (client, connection) =
+        let (client, driver_connection) =
             driver.connect(options.tls.clone()).await.map_err(map_write_error(&operation))?;
         let driver_task = tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            if let Err(error) = driver_connection.await {
                 tracing::debug!(%error, "a connection to PostgreSQL has ended");
             }
         });
@@ -173,54 +171,54 @@ impl PostgresConnection {
         format!("{SESSION_SETTINGS_SQL}; {timeouts}")
     }
 
-    /// The text that begins a transaction.
+    /// SQL that begins a transaction.
     pub fn begin_sql(&self) -> String {
         self.timeouts.map_or_else(|| "BEGIN".to_string(), |timeouts| timeouts.begin_sql())
     }
 
-    /// The text that begins the transaction in which the leader row is taken.
+    /// SQL that begins the transaction that takes the leader row.
     pub fn begin_takeover_sql(&self) -> String {
         self.timeouts.map_or_else(|| "BEGIN".to_string(), |timeouts| timeouts.begin_takeover_sql())
     }
 
-    /// How long a client may be silent before another one counts it as lost.
+    /// How long a client may be silent before another client treats it as lost.
     pub fn client_silence_max(&self) -> Duration {
         self.timeouts.map_or(CALL_TIMEOUT, |timeouts| timeouts.call_timeout)
     }
 
-    /// Prepare a statement, once for each connection.
+    /// Prepare a statement, once per connection.
     pub async fn prepare(&mut self, sql: &'static str) -> Result<(), StoreError> {
         if !self.statements.contains_key(sql) {
-            // Numbered parameters are `$1` here. Our SQL has no other question mark.
-            let own = sql.replace('?', "$");
+            // PostgreSQL numbers parameters as `$1`. The statements contain no other question mark.
+            let postgres_sql = sql.replace('?', "$");
             let statement =
-                self.client.prepare(&own).await.map_err(map_write_error("prepare a statement"))?;
+                self.client.prepare(&postgres_sql).await.map_err(map_write_error("prepare a statement"))?;
             self.statements.insert(sql, statement);
         }
         Ok(())
     }
 
-    /// A statement that was prepared before.
+    /// A statement that [`Self::prepare`] has prepared.
     pub fn prepared(&self, sql: &'static str) -> Result<&Statement, StoreError> {
         self.statements
             .get(sql)
             .ok_or_else(|| StoreError::invariant_violated(format!("`{sql}` was not prepared")))
     }
 
-    /// Run a query that is asked often.
+    /// Prepare a query once, and run it.
     pub async fn query(
         &mut self,
         sql: &'static str,
         values: &[&(dyn tokio_postgres::types::ToSql + Sync)],
     ) -> Result<Vec<Row>, StoreError> {
         self.prepare(sql).await?;
-        self.client.query(self.prepared(sql)?, values).await.map_err(map_write_error("ask the database"))
+        self.client.query(self.prepared(sql)?, values).await.map_err(map_write_error("query the database"))
     }
 }
 
-/// An acknowledged commit must be on disk, whatever the server's default; a stricter default stays. Every
-/// statement of ours finds its rows by an index. Plans are made once for each connection, perhaps while the
-/// tables are still empty, so they must not come to rely on that.
+/// An acknowledged commit must be on disk, whatever the default of the server; a stricter default stays. Every statement
+/// finds its rows by an index. Query plans are made once per connection, possibly while the tables are empty, so plans
+/// that only suit empty tables are disabled.
 const SESSION_SETTINGS_SQL: &str = "SELECT set_config('synchronous_commit', 'on', false) \
     WHERE current_setting('synchronous_commit') IN ('off', 'local'); \
     SET jit = off; SET plan_cache_mode = force_generic_plan; \

@@ -1,4 +1,4 @@
-//! What an error of PostgreSQL means for the engine.
+//! Mapping of PostgreSQL errors to [`StoreError`].
 
 use tokio_postgres::Error;
 use tokio_postgres::error::DbError;
@@ -15,7 +15,7 @@ pub fn map_write_error(operation: &str) -> impl Fn(Error) -> StoreError + '_ {
     }
 }
 
-/// An error of a reader: nothing can have been written, and the tables may not be there yet.
+/// An error of a reader: nothing can have been written, and the tables may not exist yet.
 pub fn map_read_error(operation: &str) -> impl Fn(Error) -> StoreError + '_ {
     move |error| match error.as_db_error() {
         Some(db_error) if db_error.code().code().starts_with("XX") => {
@@ -25,7 +25,7 @@ pub fn map_read_error(operation: &str) -> impl Fn(Error) -> StoreError + '_ {
     }
 }
 
-/// An error of the commit itself. If the server refused it, it is undone; if the answer was lost, nobody knows.
+/// An error of the commit itself. A refused commit is rolled back; if its reply was lost, the outcome is unknown.
 pub fn map_commit_error(error: Error) -> StoreError {
     match error.as_db_error() {
         Some(db_error) if matches!(sqlstate_class(db_error), "23" | "40") => map_write_error("commit")(error),
@@ -34,14 +34,14 @@ pub fn map_commit_error(error: Error) -> StoreError {
 }
 
 fn unavailable(operation: &str, error: &Error) -> StoreError {
-    // The driver's own sentence is only "db error"; what the server db_error is the source behind it.
-    let db_error = error.as_db_error().map_or_else(|| error_chain_message(error), db_error_message);
-    StoreError::unavailable(operation, db_error)
+    // The driver's own message is only "db error"; the message of the server is its source.
+    let message = error.as_db_error().map_or_else(|| error_chain_message(error), db_error_message);
+    StoreError::unavailable(operation, message)
 }
 
-/// Faults that pass by themselves or by a repair: lost connections (08), aborted by concurrency (40), out of disk,
-/// memory or connections (53), a lock that did not come free (55), the server shutting down (57), its disk (58),
-/// and a password or database that is wrong (28, 3D).
+/// Errors that pass by themselves or after a repair: lost connection (08), invalid transaction state (25), wrong password
+/// (28) or database (3D), aborted by concurrency (40), out of disk, memory or connections (53), lock timeout (55), server
+/// shutdown (57), I/O error (58).
 fn is_transient(db_error: &DbError) -> bool {
     matches!(sqlstate_class(db_error), "08" | "25" | "28" | "3D" | "40" | "53" | "55" | "57" | "58")
 }
@@ -51,23 +51,23 @@ fn sqlstate_class(db_error: &DbError) -> &str {
 }
 
 fn db_error_message(db_error: &DbError) -> String {
-    let mut sentence = format!("{} ({})", db_error.message(), db_error.code().code());
+    let mut message = format!("{} ({})", db_error.message(), db_error.code().code());
     if let Some(detail) = db_error.detail() {
-        sentence.push_str(", ");
-        sentence.push_str(detail);
+        message.push_str(", ");
+        message.push_str(detail);
     }
-    sentence
+    message
 }
 
 fn error_chain_message(error: &Error) -> String {
-    let mut sentence = error.to_string();
+    let mut message = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(next) = cause {
-        let db_error = next.to_string();
-        if !sentence.contains(&db_error) {
-            sentence = format!("{sentence}: {db_error}");
+        let cause_message = next.to_string();
+        if !message.contains(&cause_message) {
+            message = format!("{message}: {cause_message}");
         }
         cause = next.source();
     }
-    sentence
+    message
 }

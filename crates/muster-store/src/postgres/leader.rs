@@ -1,4 +1,4 @@
-//! The leader row of PostgreSQL, by the clock of the database.
+//! Leader election in PostgreSQL: the leader row, its lease by the clock of the database, and fencing of former leaders.
 
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
@@ -11,11 +11,12 @@ use crate::journal::ClusterIdentity;
 use crate::leader_epoch::{LeaderEpoch, LeaderRow};
 use crate::migrations;
 
-/// Taken while a server becomes the leader, so that two cannot migrate at once: refinery takes no lock itself.
-/// The number is `muster` in ASCII.
+/// Advisory lock of a server that is becoming the leader, so that two servers cannot migrate at once: refinery takes no
+/// lock. The number is `muster` in ASCII.
 const LEADER_LOCK_KEY: i64 = 0x6d75_7374_6572;
 
-macro_rules! now {
+/// Unix milliseconds by the clock of the database.
+macro_rules! now_ms_sql {
     () => {
         "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
     };
@@ -24,32 +25,32 @@ macro_rules! now {
 const CREATE_LEADER_TABLE: &str = "CREATE TABLE IF NOT EXISTS leader (id BIGINT PRIMARY KEY CHECK (id = 1), \
     epoch BIGINT NOT NULL, nonce BIGINT NOT NULL, holder TEXT NOT NULL, expires_at BIGINT NOT NULL)";
 
-// `$4` is the nonce of our own former leader_epoch: whoever leads may begin a new epoch at any time. `$5` is a holder that
-// is known to have ended.
+// `$4` is the nonce of this server's previous epoch: a leader may start a new epoch at any time. `$5` is a holder that
+// is declared dead.
 const TAKE_LEADER_ROW: &str = concat!(
     "INSERT INTO leader (id, epoch, nonce, holder, expires_at) VALUES (1, 1, $1, $2, ",
-    now!(),
+    now_ms_sql!(),
     " + $3) ON CONFLICT (id) DO UPDATE SET epoch = leader.epoch + 1, nonce = excluded.nonce, \
       holder = excluded.holder, expires_at = excluded.expires_at WHERE leader.expires_at <= ",
-    now!(),
+    now_ms_sql!(),
     " OR leader.nonce = $4 OR leader.holder = $5 RETURNING epoch"
 );
 
-/// Read without a lock: a standby that only looks must not wait for the leader, nor the leader for it.
+/// Without a lock: a standby that reads the row must not wait for the leader, nor the leader for the standby.
 const READ_LEADER_ROW: &str = concat!(
     "SELECT holder, expires_at, expires_at > ",
-    now!(),
+    now_ms_sql!(),
     " AND nonce <> $1 AND holder IS DISTINCT FROM $2 FROM leader WHERE id = 1"
 );
 
-/// Transactions that touch the leader row hold one of these locks on its table until they end. Whoever may take the
-/// row may end them: their epoch is over.
+/// Transactions that use the leader row hold one of these locks on its table until they end. A server that may take the
+/// row may terminate them: their epoch is over.
 const TERMINATE_FORMER_LEADER: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE granted AND pid <> pg_backend_pid() \
     AND locktype = 'relation' AND relation = 'leader'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock') \
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// A candidate that holds [`LOCK`] and has asked for nothing during `$2` milliseconds is frozen or cut off. One that
-/// migrates is active and does not wait for its client; one that was cut off inside a message does.
+/// A candidate that holds [`LEADER_LOCK_KEY`] and has sent nothing for `$2` milliseconds is frozen or disconnected. A
+/// candidate that migrates is active and does not wait for its client; one that was cut off within a message does.
 const TERMINATE_STUCK_CANDIDATE: &str = "SELECT pg_terminate_backend(activity.pid) FROM pg_locks AS held \
     JOIN pg_stat_activity AS activity ON activity.pid = held.pid \
     WHERE held.granted AND held.locktype = 'advisory' AND held.objsubid = 1 \
@@ -58,29 +59,35 @@ const TERMINATE_STUCK_CANDIDATE: &str = "SELECT pg_terminate_backend(activity.pi
     AND (activity.state <> 'active' OR activity.wait_event_type = 'Client') \
     AND activity.state_change < clock_timestamp() - $2 * interval '1 millisecond'";
 
-/// Locked in a way that writers of one epoch do not wait for each other, but a new leader waits for them.
-pub const CHECK_LEADER_ROW: &str =
-    concat!("SELECT epoch, nonce, holder, expires_at - ", now!(), " FROM leader WHERE id = 1 FOR SHARE");
+/// `FOR SHARE`: writers of one epoch do not wait for each other, but a new leader waits for them.
+pub const CHECK_LEADER_ROW: &str = concat!(
+    "SELECT epoch, nonce, holder, expires_at - ",
+    now_ms_sql!(),
+    " FROM leader WHERE id = 1 FOR SHARE"
+);
 
 const RENEW_LEASE: &str = concat!(
     "UPDATE leader SET expires_at = ",
-    now!(),
+    now_ms_sql!(),
     " + $3 WHERE id = 1 AND epoch = $1 AND nonce = $2 AND expires_at > ",
-    now!()
+    now_ms_sql!()
 );
 
-const EXTEND_LEASE: &str =
-    concat!("UPDATE leader SET expires_at = ", now!(), " + $3 WHERE id = 1 AND epoch = $1 AND nonce = $2");
+const EXTEND_LEASE: &str = concat!(
+    "UPDATE leader SET expires_at = ",
+    now_ms_sql!(),
+    " + $3 WHERE id = 1 AND epoch = $1 AND nonce = $2"
+);
 
 const EXPIRE_LEASE: &str = "UPDATE leader SET expires_at = 0 WHERE id = 1 AND epoch = $1 AND nonce = $2";
 
-/// What a candidate brings.
+/// A server that tries to become the leader.
 pub struct Candidate<'a> {
     pub holder: &'a str,
     pub lease_ms: i64,
     pub nonce: u64,
     pub previous_epoch: Option<LeaderEpoch>,
-    /// A holder that is known to have ended.
+    /// Holder that is declared dead.
     pub dead_holder: Option<&'a str>,
 }
 
@@ -90,12 +97,13 @@ impl Candidate<'_> {
     }
 }
 
-/// Whether the row was taken.
 pub enum TakeoverResult {
-    /// It was, and [`LOCK`] is held until [`enter`].
+    /// The row was taken, and [`LEADER_LOCK_KEY`] is held until [`start_lease`].
     Acquired(LeaderEpoch),
-    /// Another server has it.
-    HeldByOther { holder: String, until_ms: i64 },
+    HeldByOther {
+        holder: String,
+        until_ms: i64,
+    },
 }
 
 /// Try to take the leader row. The tables may be older than this release until [`migrate`] has run.
@@ -103,21 +111,22 @@ pub async fn try_take_over(
     connection: &mut PostgresConnection,
     candidate: &Candidate<'_>,
 ) -> Result<TakeoverResult, StoreError> {
-    let operation = "take the lead";
+    let operation = "acquire leadership";
     if let Some(held) = current_leader(connection, candidate).await? {
         return Ok(held);
     }
-    let alone = connection
+    let locked = connection
         .client
         .query_one("SELECT pg_try_advisory_lock($1)", &[&LEADER_LOCK_KEY])
         .await
         .map_err(map_write_error(operation))?;
-    if !alone.get::<_, bool>(0) {
-        let patience_ms = connection.client_silence_max().as_millis() as f64;
-        terminate_sessions(connection, TERMINATE_STUCK_CANDIDATE, &[&LEADER_LOCK_KEY, &patience_ms]).await?;
+    if !locked.get::<_, bool>(0) {
+        let silence_max_ms = connection.client_silence_max().as_millis() as f64;
+        terminate_sessions(connection, TERMINATE_STUCK_CANDIDATE, &[&LEADER_LOCK_KEY, &silence_max_ms])
+            .await?;
         return read_holder(connection).await;
     }
-    // The lock ends with the connection if anything fails from here on.
+    // From here on an error closes the connection, which releases the lock.
     refuse_newer_schema(connection).await?;
     // Outside of the migrations, because only the holder of an epoch may migrate.
     if !table_exists(connection, "leader").await? {
@@ -131,7 +140,7 @@ pub async fn try_take_over(
     read_holder(connection).await
 }
 
-/// The last step: lead for a whole lease from now on, because a migration may have taken longer than one.
+/// Last step: start a full lease now, because the migration may have taken longer than a lease.
 pub async fn start_lease(
     connection: &mut PostgresConnection,
     leader_epoch: LeaderEpoch,
@@ -139,16 +148,16 @@ pub async fn start_lease(
 ) -> Result<(), StoreError> {
     let (epoch, nonce) = (leader_epoch.epoch as i64, leader_epoch.nonce as i64);
     let extended = connection.client.execute(EXTEND_LEASE, &[&epoch, &nonce, &lease_ms]).await;
-    extended.map_err(map_write_error("take the lead"))?;
+    extended.map_err(map_write_error("acquire leadership"))?;
     release_leader_lock(connection).await
 }
 
 async fn release_leader_lock(connection: &PostgresConnection) -> Result<(), StoreError> {
     let unlocked = connection.client.execute("SELECT pg_advisory_unlock($1)", &[&LEADER_LOCK_KEY]).await;
-    unlocked.map(drop).map_err(map_write_error("take the lead"))
+    unlocked.map(drop).map_err(map_write_error("acquire leadership"))
 }
 
-/// The leader, if it is another server whose lease holds.
+/// The leader, if it is another server whose lease has not expired.
 async fn current_leader(
     connection: &PostgresConnection,
     candidate: &Candidate<'_>,
@@ -160,40 +169,41 @@ async fn current_leader(
         .client
         .query_opt(READ_LEADER_ROW, &[&candidate.previous_nonce(), &candidate.dead_holder])
         .await;
-    let row = row.map_err(map_write_error("ask who leads"))?;
+    let row = row.map_err(map_write_error("read the leader row"))?;
     let held = |row: &Row| TakeoverResult::HeldByOther { holder: row.get(0), until_ms: row.get(1) };
     Ok(row.as_ref().filter(|row| row.get(2)).map(held))
 }
 
-/// End the sessions that a dead leader left behind. Without the right to do so, their own time limits end them.
+/// Terminate the sessions of a former leader or stuck candidate. Without the permission for that, their own timeouts end
+/// them.
 async fn terminate_sessions(
     connection: &PostgresConnection,
     sql: &str,
     values: &[&(dyn ToSql + Sync)],
 ) -> Result<(), StoreError> {
     match connection.client.query(sql, values).await {
-        Ok(ended) if ended.is_empty() => Ok(()),
-        Ok(ended) => {
-            tracing::warn!(sessions = ended.len(), "ended database sessions of a leader whose lease is over");
+        Ok(terminated) if terminated.is_empty() => Ok(()),
+        Ok(terminated) => {
+            tracing::warn!(sessions = terminated.len(), "terminated database sessions of the former leader");
             Ok(())
         }
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             tracing::warn!(
-                "no right to end the sessions of the former leader; waiting for their time limits"
+                "not permitted to terminate sessions of the former leader; waiting for their timeouts"
             );
             Ok(())
         }
-        Err(error) => Err(map_write_error("end the sessions of the former leader")(error)),
+        Err(error) => Err(map_write_error("terminate the sessions of the former leader")(error)),
     }
 }
 
-/// `None` if the row is not free: another server has taken it, or a transaction of the former leader has not ended yet.
+/// `None` if the row is not available: another server has taken it, or a transaction of the former leader still holds it.
 async fn take_leader_row(
     connection: &PostgresConnection,
     candidate: &Candidate<'_>,
 ) -> Result<Option<LeaderEpoch>, StoreError> {
-    let operation = "take the lead";
-    let (nonce, former) = (candidate.nonce as i64, candidate.previous_nonce());
+    let operation = "acquire leadership";
+    let (nonce, previous_nonce) = (candidate.nonce as i64, candidate.previous_nonce());
     connection
         .client
         .batch_execute(&connection.begin_takeover_sql())
@@ -203,7 +213,7 @@ async fn take_leader_row(
         .client
         .query_opt(
             TAKE_LEADER_ROW,
-            &[&nonce, &candidate.holder, &candidate.lease_ms, &former, &candidate.dead_holder],
+            &[&nonce, &candidate.holder, &candidate.lease_ms, &previous_nonce, &candidate.dead_holder],
         )
         .await;
     let row = match taken {
@@ -220,9 +230,9 @@ async fn read_holder(connection: &PostgresConnection) -> Result<TakeoverResult, 
         true => connection.client.query_opt("SELECT holder, expires_at FROM leader WHERE id = 1", &[]).await,
         false => Ok(None),
     };
-    Ok(match row.map_err(map_write_error("ask who leads"))? {
+    Ok(match row.map_err(map_write_error("read the leader row"))? {
         Some(row) => TakeoverResult::HeldByOther { holder: row.get(0), until_ms: row.get(1) },
-        // Another server makes the very first tables at this moment.
+        // Another server is creating the first tables.
         None => TakeoverResult::HeldByOther { holder: "another server".to_string(), until_ms: 0 },
     })
 }
@@ -230,18 +240,18 @@ async fn read_holder(connection: &PostgresConnection) -> Result<TakeoverResult, 
 async fn refuse_newer_schema(connection: &PostgresConnection) -> Result<(), StoreError> {
     let found = schema_version(connection).await?;
     migrations::refuse_newer_schema(
-        set_cluster_id,
+        found,
         migrations::newest_known_version(&migrations::postgres::migrations::runner()),
     )
 }
 
-/// Whether the tables are those of this release.
+/// True if the schema is that of this release.
 pub async fn is_schema_current(connection: &PostgresConnection) -> Result<bool, StoreError> {
     let known = migrations::newest_known_version(&migrations::postgres::migrations::runner());
     Ok(schema_version(connection).await? == Some(known))
 }
 
-/// The newest migration that the tables have had.
+/// Version of the newest migration that has run.
 pub async fn schema_version(connection: &PostgresConnection) -> Result<Option<i64>, StoreError> {
     if !table_exists(connection, migrations::HISTORY_TABLE).await? {
         return Ok(None);
@@ -251,33 +261,33 @@ pub async fn schema_version(connection: &PostgresConnection) -> Result<Option<i6
         .client
         .query_one(&newest, &[])
         .await
-        .map_err(map_write_error("read the version of the tables"))?;
+        .map_err(map_write_error("read the schema version"))?;
     Ok(row.get(0))
 }
 
 async fn table_exists(connection: &PostgresConnection, table: &str) -> Result<bool, StoreError> {
-    let asked = connection.client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await;
-    asked.map(|row| row.get(0)).map_err(map_write_error("look for a table"))
+    let found = connection.client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await;
+    found.map(|row| row.get(0)).map_err(map_write_error("check whether a table exists"))
 }
 
-/// Bring the tables up to this release. Only for the holder of the row.
+/// Migrate the schema to this release. Only the holder of the leader row may call this.
 pub async fn migrate(connection: &mut PostgresConnection) -> Result<(), StoreError> {
     let runner = migrations::postgres::migrations::runner();
     let migrated = runner.run_async(&mut connection.client).await;
     migrated.map(drop).map_err(|error| match connection.client.is_closed() {
-        true => StoreError::unavailable("bring the tables up to date", error),
+        true => StoreError::unavailable("migrate the schema", error),
         false => migrations::migration_error(error),
     })
 }
 
-/// Extend the lease, unless it has run out.
+/// Renew the lease, unless it has expired.
 pub async fn renew_lease(
     connection: &mut PostgresConnection,
     leader_epoch: LeaderEpoch,
     lease_ms: i64,
 ) -> Result<(), StoreError> {
     let (epoch, nonce) = (leader_epoch.epoch as i64, leader_epoch.nonce as i64);
-    let operation = "extend the lease";
+    let operation = "renew the lease";
     connection.prepare(RENEW_LEASE).await?;
     let (begin, statement) = (connection.begin_sql(), connection.prepared(RENEW_LEASE)?);
     let values: [&(dyn ToSql + Sync); 3] = [&epoch, &nonce, &lease_ms];
@@ -295,10 +305,9 @@ pub async fn renew_lease(
     }
     let row = connection.client.query_opt(CHECK_LEADER_ROW, &[]).await.map_err(map_write_error(operation))?;
     leader_epoch.check(row.as_ref().map(leader_row))?;
-    Err(StoreError::NotLeader { why: "the lease could not be extended".to_string() })
+    Err(StoreError::NotLeader { why: "the lease was not renewed: the leader row has changed".to_string() })
 }
 
-/// End the lease.
 pub async fn end_lease(
     connection: &mut PostgresConnection,
     leader_epoch: LeaderEpoch,
@@ -312,14 +321,14 @@ pub async fn end_lease(
         .map_err(map_write_error("resign"))
 }
 
-/// A row of [`CHECK`].
+/// A row of [`CHECK_LEADER_ROW`].
 pub fn leader_row(row: &Row) -> LeaderRow {
     LeaderRow { epoch: row.get(0), nonce: row.get(1), holder: row.get(2), lease_left_ms: row.get(3) }
 }
 
-/// Which cluster the database holds, also before anyone has led.
+/// The cluster that the database holds; also before the first leader.
 pub async fn cluster_identity(connection: &mut PostgresConnection) -> Result<ClusterIdentity, StoreError> {
-    let map_error = map_write_error("ask which cluster it is");
+    let map_error = map_write_error("read the cluster id");
     if table_exists(connection, "cluster").await? {
         let row = connection
             .client
@@ -338,13 +347,8 @@ pub async fn cluster_identity(connection: &mut PostgresConnection) -> Result<Clu
     Ok(if first.is_some() { ClusterIdentity::Unnamed } else { ClusterIdentity::Empty })
 }
 
-/// Give the cluster its id, unless it has one.
+/// Set the id of the cluster, unless it has one.
 pub async fn set_cluster_id(connection: &mut PostgresConnection, cluster: &str) -> Result<(), StoreError> {
     let sql = "INSERT INTO cluster (id, cluster_id) VALUES (1, $1) ON CONFLICT DO NOTHING";
-    connection
-        .client
-        .execute(sql, &[&cluster])
-        .await
-        .map(drop)
-        .map_err(map_write_error("give the cluster its id"))
+    connection.client.execute(sql, &[&cluster]).await.map(drop).map_err(map_write_error("set the cluster id"))
 }

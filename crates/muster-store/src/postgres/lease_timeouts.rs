@@ -1,36 +1,34 @@
-//! Time timeouts of the journal's connection, derived from the lease.
+//! Timeouts of the journal's connection, derived from the lease.
 //!
-//! A leader that is frozen or cut off inside a transaction keeps its lock on the leader row. PostgreSQL does not
-//! notice by itself that such a client is gone, so each session asks for timeouts that end the transaction before the
-//! lease ends: the standby then finds the row free when it may take over.
+//! A leader that is frozen or disconnected within a transaction keeps its lock on the leader row. PostgreSQL does not
+//! detect that by itself, so each session sets timeouts that end the transaction before the lease expires: the standby
+//! then finds the row unlocked when it may take over.
 
 use std::time::Duration;
 
 use tokio_postgres::Config;
 
-/// Below this a busy machine would miss its own timeouts.
+/// With a shorter lease a busy machine would miss its own timeouts.
 const LEASE_MIN_MS: i64 = 1_500;
-/// Two thirds of it are [`super::link::CALL_TIMEOUT`].
+/// Two thirds of it are [`super::connection::CALL_TIMEOUT`].
 const LEASE_MAX_MS: i64 = 45_000;
 
-/// How long each part of a leader's work may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseTimeouts {
-    /// A call, a statement of it, and the silence of the client inside a transaction: two thirds of the lease, as
-    /// long as a leader may call_timeout_ms without renewing it.
+    /// Limit of a call, of each statement, and of the client's silence within a transaction: two thirds of the lease,
+    /// which is how long a leader may act without renewing it.
     pub call_timeout: Duration,
-    /// A wait for the lock on the leader row.
+    /// Limit of the wait for the lock on the leader row.
     lock_timeout: Duration,
 }
 
 impl LeaseTimeouts {
-    /// The timeouts under a lease of this length.
     pub fn for_lease(lease_ms: i64) -> LeaseTimeouts {
         let lease = Duration::from_millis(lease_ms.clamp(LEASE_MIN_MS, LEASE_MAX_MS) as u64);
         LeaseTimeouts { call_timeout: lease * 2 / 3, lock_timeout: lease / 6 }
     }
 
-    /// Client side: the kernel gives the connection up when the server does not acknowledge for `call_timeout_ms`.
+    /// Client side: the kernel closes the connection if the server does not acknowledge within `call_timeout`.
     pub fn apply_to_client(&self, config: &mut Config) {
         config
             .keepalives_idle(self.keepalive_interval())
@@ -39,8 +37,8 @@ impl LeaseTimeouts {
             .tcp_user_timeout(self.call_timeout);
     }
 
-    /// Server side, for the session. Settings that this release of PostgreSQL does not know are left out; over a unix
-    /// socket the ones about TCP have no effect.
+    /// Server side, for the session. Settings that this release of PostgreSQL does not know are left out; over a Unix
+    /// socket the TCP settings have no effect.
     pub fn session_sql(&self) -> String {
         let (call_timeout_ms, keepalive_seconds) =
             (self.call_timeout.as_millis(), self.keepalive_interval().as_secs());
@@ -53,17 +51,17 @@ impl LeaseTimeouts {
         )
     }
 
-    /// Begin a transaction of the leader.
+    /// SQL that begins a transaction of the leader.
     pub fn begin_sql(&self) -> String {
         format!("BEGIN; SET LOCAL statement_timeout = {}", self.call_timeout.as_millis())
     }
 
-    /// Begin the transaction that takes the leader row.
+    /// SQL that begins the transaction that takes the leader row.
     pub fn begin_takeover_sql(&self) -> String {
         format!("{}; SET LOCAL lock_timeout = {}", self.begin_sql(), self.lock_timeout.as_millis())
     }
 
-    /// Whole seconds, because PostgreSQL counts keepalives in seconds.
+    /// Whole seconds: the unit of PostgreSQL for keepalives.
     fn keepalive_interval(&self) -> Duration {
         Duration::from_secs((self.call_timeout.as_secs() / 3).max(1))
     }
@@ -83,7 +81,7 @@ mod tests {
         assert_eq!(
             LeaseTimeouts::for_lease(0),
             LeaseTimeouts::for_lease(1_500),
-            "0 would switch the timeouts off"
+            "0 would disable the timeouts"
         );
         assert_eq!(LeaseTimeouts::for_lease(i64::MAX), LeaseTimeouts::for_lease(45_000));
     }

@@ -16,10 +16,9 @@ use crate::reader::SqlSource;
 use crate::select::Dialect;
 use crate::tables::Value;
 
-/// A reader that gets no connection in this time hears that the store is unavailable.
+/// A reader that gets no connection within this time fails with `Unavailable`.
 const POOL_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// A pool of readers.
 pub struct PostgresReadPool {
     pool: Pool,
     runtime: DedicatedRuntime,
@@ -30,7 +29,7 @@ pub struct PostgresReadPool {
 impl PostgresReadPool {
     pub fn new(config: &PostgresConfig) -> Result<PostgresReadPool, StoreError> {
         let mut builder = Builder::new_multi_thread();
-        // One thread moves the bytes of all readers; they wait on threads of their own.
+        // One I/O thread for all readers, which wait on their own threads.
         builder.worker_threads(1).thread_name("muster-store-reads");
         let mut driver = config.driver_config("muster reads");
         driver.options("-c default_transaction_read_only=on -c statement_timeout=30s");
@@ -43,12 +42,14 @@ impl PostgresReadPool {
             .create_timeout(Some(POOL_WAIT_MAX))
             .pre_recycle(Hook::sync_fn(move |_, metrics| {
                 match exceeds_lifetime(metrics.age(), lifetime_mins) {
-                    true => Err(HookError::message("it is old")),
+                    true => Err(HookError::message("connection exceeded conn_max_lifetime_mins")),
                     false => Ok(()),
                 }
             }))
             .build()
-            .map_err(|error| StoreError::Misconfigured(format!("the pool cannot be made: {error}")))?;
+            .map_err(|error| {
+                StoreError::Misconfigured(format!("the connection pool cannot be created: {error}"))
+            })?;
         let runtime = DedicatedRuntime::new(builder)?;
         Ok(PostgresReadPool { pool, runtime, idle_max: config.max_idle_conns, location: config.location() })
     }
@@ -64,7 +65,7 @@ impl PostgresReadPool {
             PoolError::Backend(error) => map_read_error(&connecting)(error),
             other => StoreError::unavailable(&connecting, other),
         })?;
-        // Types are said rather than asked for: lists make a new text for each length, not worth preparing.
+        // With explicit types instead of a prepared statement: the SQL of a list differs for each length.
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             values.iter().map(|value| (value as &(dyn ToSql + Sync), value.postgres_type())).collect();
         let rows = client.query_typed(sql, &typed).await.map_err(map_read_error(operation))?;
@@ -83,7 +84,7 @@ impl PostgresReadPool {
     }
 }
 
-/// Whether a connection of this age is replaced; 0 minutes is never.
+/// True if a connection of this age must be replaced; never with a lifetime of 0.
 fn exceeds_lifetime(age: Duration, lifetime_mins: u64) -> bool {
     lifetime_mins > 0 && age > Duration::from_secs(lifetime_mins.saturating_mul(60))
 }

@@ -1,4 +1,4 @@
-//! Adapter (Savepoints): saved states in PostgreSQL, over a connection of their own.
+//! Adapter (Savepoints): savepoints in PostgreSQL, over their own connection.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,6 @@ use crate::error::StoreError;
 use crate::journal::{Savepoint, Savepoints};
 use crate::savepoint::{self, Chunk, CompleteSavepoint};
 
-/// Saved states beside the journal.
 pub struct PostgresSavepoints(Mutex<ReconnectingConnection>);
 
 impl PostgresSavepoints {
@@ -17,7 +16,7 @@ impl PostgresSavepoints {
         Ok(PostgresSavepoints(Mutex::new(ReconnectingConnection::new(config, "muster savepoints")?)))
     }
 
-    /// Each call has a time limit of its own, so a large state is not one call.
+    /// Each call has its own timeout, so a large state takes several calls.
     fn call<T>(
         &self,
         operation: &str,
@@ -38,9 +37,9 @@ impl Savepoints for PostgresSavepoints {
 
     fn newest(&self, before: Option<u64>) -> Result<Option<Savepoint>, StoreError> {
         let before = before.map_or(i64::MAX, |seq| seq as i64);
-        let wholes =
+        let complete =
             self.call("read a savepoint", async |connection| complete_savepoints(connection, before).await)?;
-        savepoint::first_readable(&complete_savepoints, |seq, number| {
+        savepoint::first_readable(&complete, |seq, number| {
             self.call("read a savepoint", async |connection| read_chunk(connection, seq, number).await)
         })
     }
@@ -61,7 +60,7 @@ async fn begin_savepoint(
     if known.is_none() {
         return Err(savepoint::ahead_of_journal(seq));
     }
-    // What an interrupted attempt left behind is written over.
+    // Remove what an interrupted save left behind.
     delete_savepoint(connection, number).await?;
     let chunks = savepoint::split_into_chunks(bytes).len() as i64;
     let insert = "INSERT INTO savepoints (seq, chunks, bytes, complete) VALUES ($1, $2, $3, false)";
@@ -102,9 +101,13 @@ async fn finish_savepoint(connection: &mut PostgresConnection, seq: i64) -> Resu
 async fn delete_savepoint(connection: &PostgresConnection, seq: i64) -> Result<(), StoreError> {
     let chunks = "DELETE FROM savepoint_chunks WHERE seq = $1";
     let row = "DELETE FROM savepoints WHERE seq = $1";
-    // Without its row a savepoint does not exist, so the row goes first.
+    // A savepoint without its row does not exist, so the row is deleted first.
     for sql in [row, chunks] {
-        connection.client.execute(sql, &[&seq]).await.map_err(map_write_error("drop old savepoints"))?;
+        connection
+            .client
+            .execute(sql, &[&seq])
+            .await
+            .map_err(map_write_error("delete obsolete savepoints"))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A consistent view of a PostgreSQL database, for one that examines all of it.
+//! Consistent view of a PostgreSQL database for verification.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use crate::error::StoreError;
 use crate::record::Record;
 use crate::replay::PAGE_ROWS;
 use crate::savepoint;
+use crate::snapshot::{Snapshot, Table};
 use crate::tables::Value;
-use crate::verify::{Snapshot, Table};
 
-/// A large table is put into order before its first row is there.
+/// Long: a large table is sorted before its first row is returned.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// One transaction that sees one moment.
+/// A read-only transaction with a fixed snapshot.
 pub struct PostgresSnapshot(ReconnectingConnection);
 
 impl PostgresSnapshot {
     pub fn new(config: &PostgresConfig) -> Result<PostgresSnapshot, StoreError> {
         let mut snapshot = PostgresSnapshot(ReconnectingConnection::new(config, "muster doctor")?);
-        snapshot.call("begin to read", async |connection| {
+        snapshot.call("begin a read-only snapshot", async |connection| {
             let begin =
                 "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on";
-            connection.client.batch_execute(begin).await.map_err(map_read_error("begin to read"))
+            connection.client.batch_execute(begin).await.map_err(map_read_error("begin a read-only snapshot"))
         })?;
         Ok(snapshot)
     }
@@ -46,7 +46,7 @@ impl Snapshot for PostgresSnapshot {
         self.call("read the journal", async |connection| read_records(connection, from).await)
     }
 
-    /// A cursor remembers where it was, so only its first page looks at `after`.
+    /// The cursor keeps its position, so `after` only tells whether this is the first page.
     fn table_page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
         let operation = format!("read the table {}", table.name);
         let open = after.is_none().then(|| declare_cursor_sql(table));
@@ -54,16 +54,14 @@ impl Snapshot for PostgresSnapshot {
             if let Some(open) = open {
                 connection.client.batch_execute(&open).await.map_err(map_read_error(&operation))?;
             }
-            let fetch = format!("FETCH {PAGE_ROWS} FROM examined");
+            let fetch = format!("FETCH {PAGE_ROWS} FROM verified_table");
             let rows = connection.client.query(&fetch, &[]).await.map_err(map_read_error(&operation))?;
             rows.iter().map(row_values).collect()
         })
     }
 
     fn schema_version(&mut self) -> Result<Option<i64>, StoreError> {
-        self.call("read the version of the tables", async |connection| {
-            leader::schema_version(connection).await
-        })
+        self.call("read the schema version", async |connection| leader::schema_version(connection).await)
     }
 
     fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
@@ -76,14 +74,14 @@ impl Snapshot for PostgresSnapshot {
 }
 
 fn declare_cursor_sql(table: &Table) -> String {
-    // Texts in the order of their bytes, as in the database that they are compared with.
-    let key = |column: &crate::verify::Column| match column.is_text {
+    // Texts in byte order, as in the scratch database.
+    let key = |column: &crate::snapshot::Column| match column.is_text {
         true => format!("\"{}\" COLLATE \"C\"", column.name),
         false => format!("\"{}\"", column.name),
     };
     let order: Vec<String> = table.key_columns().map(key).collect();
     format!(
-        "CLOSE ALL; DECLARE examined NO SCROLL CURSOR FOR SELECT {} FROM \"{}\" ORDER BY {}",
+        "CLOSE ALL; DECLARE verified_table NO SCROLL CURSOR FOR SELECT {} FROM \"{}\" ORDER BY {}",
         table.column_list(),
         table.name,
         order.join(", ")

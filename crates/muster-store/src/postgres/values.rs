@@ -1,4 +1,4 @@
-//! Values on their way into PostgreSQL and out of it, one by one or as whole columns.
+//! Conversion of values to and from PostgreSQL, singly or as arrays for bulk statements.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::tables::Value;
 
 impl Value {
-    /// The type to say when there is no prepared statement to ask.
+    /// Parameter type, for queries without a prepared statement.
     pub fn postgres_type(&self) -> Type {
         match self {
             Value::Int(_) => Type::INT8,
@@ -37,7 +37,7 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
-/// The same parameter of many changes, as one array.
+/// One parameter of many changes, as an array.
 #[derive(Debug)]
 pub struct ArrayParameter<'a>(pub Vec<&'a Value>);
 
@@ -58,7 +58,7 @@ impl ArrayParameter<'_> {
         let number = |value: &&Value| match value {
             Value::Int(number) => Ok(Some(*number)),
             Value::Null => Ok(None),
-            other => Err(format!("{other:?} in a column of numbers")),
+            other => Err(format!("{other:?} in an array of numbers")),
         };
         self.0.iter().map(number).collect()
     }
@@ -69,13 +69,12 @@ impl ArrayParameter<'_> {
             .map(|value| match value {
                 Value::Text(text) => Ok(Some(text.as_str())),
                 Value::Null => Ok(None),
-                other => Err(format!("{other:?} in a column of texts")),
+                other => Err(format!("{other:?} in an array of texts")),
             })
             .collect()
     }
 }
 
-/// The cells of a row.
 pub fn row_values(row: &Row) -> Result<Vec<Value>, StoreError> {
     (0..row.len()).map(|column| column_value(row, column)).collect()
 }
@@ -87,5 +86,5 @@ fn column_value(row: &Row, column: usize) -> Result<Value, StoreError> {
         Type::BOOL => row.try_get::<_, Option<bool>>(column).map(Value::from),
         _ => row.try_get::<_, Option<String>>(column).map(|text| text.map_or(Value::Null, Value::Text)),
     };
-    value.map_err(|error| StoreError::invariant_violated(format!("a column could not be read: {error}")))
+    value.map_err(|error| StoreError::invariant_violated(format!("a column cannot be decoded: {error}")))
 }

@@ -1,4 +1,4 @@
-//! What an error of SQLite means for the engine.
+//! Mapping of SQLite errors to [`StoreError`].
 
 use rusqlite::{Error, ErrorCode};
 
@@ -13,14 +13,14 @@ pub fn map_write_error(operation: &str) -> impl Fn(Error) -> StoreError + '_ {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             corrupt_file(operation, &error.to_string())
         }
-        // Full disks, failed reads and writes, a lock that did not come free.
+        // A full disk, a failed read or write, a lock timeout.
         Some(code) if code != ErrorCode::Unknown => StoreError::unavailable(operation, error),
-        // What is left is SQL that does not fit the tables.
+        // SQL that does not match the schema.
         _ => StoreError::invariant_violated(format!("{operation}: {error}")),
     }
 }
 
-/// An error of a reader: nothing can have been written, and the tables may not be there yet.
+/// An error of a reader: nothing can have been written, and the tables may not exist yet.
 pub fn map_read_error(operation: &str) -> impl Fn(Error) -> StoreError + '_ {
     move |error| match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
@@ -30,14 +30,13 @@ pub fn map_read_error(operation: &str) -> impl Fn(Error) -> StoreError + '_ {
     }
 }
 
-/// An error of the commit itself. The frames may be in the log all the same, and show up after a restart.
+/// An error of the commit itself. The frames may nevertheless be in the log and appear after a restart.
 pub fn map_commit_error(error: Error) -> StoreError {
     StoreError::OutcomeUnknown { source: error.into() }
 }
 
-/// The file is not what was written.
 pub fn corrupt_file(operation: &str, problem: &str) -> StoreError {
     StoreError::invariant_violated(format!(
-        "{operation}: the database file is damaged ({problem}); {RESTORE_ADVICE}"
+        "{operation}: the database file is corrupt ({problem}); {RESTORE_ADVICE}"
     ))
 }

@@ -1,4 +1,4 @@
-//! Which cluster a file holds, read without changing it.
+//! Reads the id of the cluster in a SQLite file without changing the file.
 
 use rusqlite::{Connection, OptionalExtension};
 
@@ -6,7 +6,7 @@ use super::file::DatabaseFile;
 use crate::journal::ClusterIdentity;
 
 impl DatabaseFile {
-    /// What cannot be read is left to the leader, which says what is wrong with the file.
+    /// `Unknown` if the file cannot be read; `acquire_leadership` reports why.
     pub fn cluster_identity(&self) -> ClusterIdentity {
         if self.is_temporary {
             return ClusterIdentity::Unknown;

@@ -1,4 +1,4 @@
-//! The leader row of SQLite. Whoever holds the lock file may take it; the row carries the epoch on.
+//! The leader row of SQLite. The holder of the lock file may take it; the row stores the epoch.
 
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -7,10 +7,10 @@ use crate::error::StoreError;
 use crate::leader_epoch::{LeaderEpoch, LeaderRow};
 use crate::migrations;
 
-/// Milliseconds by the clock of the database.
+/// Unix milliseconds by the clock of the database.
 const NOW_MS_SQL: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
-/// Take the next epoch. The former holder is dead, else it would hold the lock file.
+/// Start the next epoch. The former holder is dead, otherwise it would hold the lock file.
 pub fn take_leader_row(
     connection: &Connection,
     nonce: u64,
@@ -18,7 +18,7 @@ pub fn take_leader_row(
     lease_ms: i64,
 ) -> Result<LeaderEpoch, StoreError> {
     // Outside of the migrations, because only the holder of an epoch may migrate.
-    let make = "CREATE TABLE IF NOT EXISTS leader (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, \
+    let create = "CREATE TABLE IF NOT EXISTS leader (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL, \
                 nonce INTEGER NOT NULL, holder TEXT NOT NULL, expires_at INTEGER NOT NULL) STRICT";
     let take = format!(
         "INSERT INTO leader (id, epoch, nonce, holder, expires_at) VALUES (1, 1, ?1, ?2, {NOW_MS_SQL} + ?3) \
@@ -26,16 +26,15 @@ pub fn take_leader_row(
          expires_at = excluded.expires_at RETURNING epoch"
     );
     let epoch = connection
-        .execute_batch(make)
+        .execute_batch(create)
         .and_then(|()| {
-            connection
-                .query_row(&take_leader_row, (nonce as i64, holder, lease_ms), |row| row.get::<_, i64>(0))
+            connection.query_row(&take, (nonce as i64, holder, lease_ms), |row| row.get::<_, i64>(0))
         })
-        .map_err(map_write_error("take the lead"))?;
+        .map_err(map_write_error("acquire leadership"))?;
     Ok(LeaderEpoch { epoch: epoch as u64, nonce })
 }
 
-/// Let the lease end so long from now.
+/// Let the lease expire `lease_ms` from now.
 pub fn extend_lease(
     connection: &Connection,
     leader_epoch: LeaderEpoch,
@@ -44,7 +43,6 @@ pub fn extend_lease(
     set_lease_end(connection, leader_epoch, &format!("{NOW_MS_SQL} + {lease_ms}"))
 }
 
-/// End the lease.
 pub fn end_lease(connection: &Connection, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
     set_lease_end(connection, leader_epoch, "0")
 }
@@ -57,13 +55,13 @@ fn set_lease_end(connection: &Connection, leader_epoch: LeaderEpoch, end: &str) 
     Ok(())
 }
 
-/// Whether we lead, to be asked inside every writing transaction.
+/// `Ok` if this server still leads. Called in every write transaction.
 pub fn check_leader(connection: &Connection, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
     let sql = format!("SELECT epoch, nonce, holder, expires_at - {NOW_MS_SQL} FROM leader WHERE id = 1");
     let row = connection
         .prepare_cached(&sql)
         .and_then(|mut statement| statement.query_row([], leader_row).optional())
-        .map_err(map_write_error("check the lead"))?;
+        .map_err(map_write_error("check leadership"))?;
     leader_epoch.check(row)
 }
 
@@ -71,24 +69,24 @@ fn leader_row(row: &Row<'_>) -> rusqlite::Result<LeaderRow> {
     Ok(LeaderRow { epoch: row.get(0)?, nonce: row.get(1)?, holder: row.get(2)?, lease_left_ms: row.get(3)? })
 }
 
-/// When the present lease runs out, as far as it can be read.
+/// When the current lease expires; `None` if that cannot be read.
 pub fn lease_end(connection: &Connection) -> Option<i64> {
     connection.query_row("SELECT expires_at FROM leader WHERE id = 1", [], |row| row.get(0)).ok()
 }
 
-/// Bring the tables up to this release.
+/// Migrate the schema to this release.
 pub fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     let runner = migrations::sqlite::migrations::runner();
     let sql = format!("SELECT max(version) FROM {}", migrations::HISTORY_TABLE);
-    // Without a history there is nothing yet.
+    // Without a history table the database is new.
     let found: Option<i64> = connection.query_row(&sql, [], |row| row.get(0)).unwrap_or(None);
-    migrations::refuse_newer_schema(set_cluster_id, migrations::newest_known_version(&runner))?;
+    migrations::refuse_newer_schema(found, migrations::newest_known_version(&runner))?;
     runner.run(connection).map_err(migrations::migration_error)?;
     Ok(())
 }
 
-/// Give the cluster its id, unless it has one.
+/// Set the id of the cluster, unless it has one.
 pub fn set_cluster_id(connection: &Connection, cluster: &str) -> Result<(), StoreError> {
     let sql = "INSERT INTO cluster (id, cluster_id) VALUES (1, ?1) ON CONFLICT DO NOTHING";
-    connection.execute(sql, [cluster]).map(drop).map_err(map_write_error("give the cluster its id"))
+    connection.execute(sql, [cluster]).map(drop).map_err(map_write_error("set the cluster id"))
 }

@@ -1,4 +1,4 @@
-//! A lock file beside the database, so that two servers on one data folder cannot both act.
+//! Lock file beside the database: prevents two servers from using one data folder.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use crate::error::StoreError;
 use crate::private_files;
 
-/// The lock, held until it is dropped. The kernel frees it when the process dies, however it dies.
+/// The lock, held until it is dropped. The kernel releases it when the process exits or is killed.
 #[derive(Debug)]
 pub struct LockFile {
     file: File,
     path: PathBuf,
 }
 
-/// Where the lock of a database lies.
 fn lock_path(database: &Path) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push(".lock");
@@ -22,7 +21,7 @@ fn lock_path(database: &Path) -> PathBuf {
 }
 
 impl LockFile {
-    /// Take the lock, or say who holds it.
+    /// Acquire the lock, or return the name of its holder.
     pub fn try_lock(database: &Path, holder: &str) -> Result<Result<LockFile, String>, StoreError> {
         let path = lock_path(database);
         let fault = |error| StoreError::unavailable(format!("lock `{}`", path.display()), error);
@@ -42,13 +41,15 @@ impl LockFile {
         }
     }
 
-    /// Write down who holds it, for those who find it taken.
+    /// Write the name of the holder into the file, for other servers.
     pub fn write_holder(&self, holder: &str) -> Result<(), StoreError> {
         let mut file = &self.file;
         let written = file
             .seek(SeekFrom::Start(0))
             .and_then(|_| file.set_len(0))
             .and_then(|()| writeln!(file, "{holder}"));
-        written.map_err(|error| StoreError::unavailable(format!("sign `{}`", self.path.display()), error))
+        written.map_err(|error| {
+            StoreError::unavailable(format!("write the holder to `{}`", self.path.display()), error)
+        })
     }
 }

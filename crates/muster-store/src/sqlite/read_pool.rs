@@ -1,4 +1,4 @@
-//! Adapter (Tables): a few read-only connections to the SQLite file. The log lets them read while one writes.
+//! Adapter (Tables): a pool of read-only connections to the SQLite file. In WAL mode readers do not wait for the writer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,10 +12,9 @@ use crate::reader::SqlSource;
 use crate::select::Dialect;
 use crate::tables::Value;
 
-/// Connections kept for the next reader. More are opened when more read at once.
+/// Idle connections that are kept. Concurrent readers may open more.
 const IDLE_CONNECTIONS_MAX: usize = 8;
 
-/// A pool of readers.
 pub struct SqliteReadPool {
     file: Arc<DatabaseFile>,
     idle: Mutex<Vec<Connection>>,
@@ -72,7 +71,7 @@ fn row_values(row: &Row<'_>, columns: usize) -> rusqlite::Result<Vec<Value>> {
         .collect()
 }
 
-/// Numbered parameters are `?1` here. Our SQL has no other dollar sign.
+/// SQLite numbers parameters as `?1`. The queries contain no other dollar sign.
 fn to_sqlite_parameters(sql: &str) -> String {
     sql.replace('$', "?")
 }

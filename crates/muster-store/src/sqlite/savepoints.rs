@@ -1,4 +1,4 @@
-//! Adapter (Savepoints): saved states in SQLite, written in small transactions between those of the journal.
+//! Adapter (Savepoints): savepoints in SQLite, written in small transactions between those of the journal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,6 @@ use crate::error::StoreError;
 use crate::journal::{Savepoint, Savepoints};
 use crate::savepoint::{self, Chunk, CompleteSavepoint};
 
-/// Saved states in the file of the journal.
 pub struct SqliteSavepoints {
     file: Arc<DatabaseFile>,
     connection: Mutex<Option<Connection>>,
@@ -34,7 +33,7 @@ impl SqliteSavepoints {
     }
 }
 
-/// What it takes to write.
+/// Connection and write queue for one savepoint write.
 struct SavepointWriter<'a> {
     connection: &'a mut Connection,
     file: &'a DatabaseFile,
@@ -64,13 +63,13 @@ impl Savepoints for SqliteSavepoints {
                     "SELECT seq, chunks, bytes FROM savepoints WHERE complete = 1 AND seq < ?1 ORDER BY seq DESC",
                 )
                 .map_err(&map_error)?;
-            let wholes = list
+            let complete = list
                 .query_map([before], |row| {
                     Ok(CompleteSavepoint { seq: row.get(0)?, chunks: row.get(1)?, bytes: row.get(2)? })
                 })
                 .and_then(Iterator::collect::<rusqlite::Result<Vec<CompleteSavepoint>>>)
                 .map_err(&map_error)?;
-            savepoint::first_readable(&wholes, |seq, number| read_chunk(connection, seq, number))
+            savepoint::first_readable(&complete, |seq, number| read_chunk(connection, seq, number))
         })
     }
 }
@@ -84,7 +83,7 @@ fn begin_savepoint(writer: &mut SavepointWriter<'_>, seq: u64, bytes: &[u8]) -> 
     if known.is_none() {
         return Err(savepoint::ahead_of_journal(seq));
     }
-    // What an interrupted attempt left behind is written over.
+    // Remove what an interrupted save left behind.
     delete_savepoint(writer, seq as i64)?;
     writer.write("begin a savepoint", |tx| {
         let sql = "INSERT INTO savepoints (seq, chunks, bytes, complete) VALUES (?1, ?2, ?3, 0)";
@@ -112,7 +111,7 @@ pub fn read_chunk(
 }
 
 fn delete_obsolete_savepoints(writer: &mut SavepointWriter<'_>) -> Result<(), StoreError> {
-    let operation = "drop old savepoints";
+    let operation = "delete obsolete savepoints";
     let old: Vec<i64> = writer
         .connection
         .prepare(savepoint::SELECT_OBSOLETE_SAVEPOINTS)
@@ -121,9 +120,9 @@ fn delete_obsolete_savepoints(writer: &mut SavepointWriter<'_>) -> Result<(), St
     old.into_iter().try_for_each(|seq| delete_savepoint(writer, seq))
 }
 
-/// The row goes last, and each chunk goes alone, so that the journal never waits for long.
+/// Deletes each chunk in its own transaction and the row last, so that the journal never waits for long.
 fn delete_savepoint(writer: &mut SavepointWriter<'_>, seq: i64) -> Result<(), StoreError> {
-    let operation = "drop old savepoints";
+    let operation = "delete obsolete savepoints";
     writer.write(operation, |tx| tx.execute("UPDATE savepoints SET complete = 0 WHERE seq = ?1", [seq]))?;
     let chunks: Vec<i64> = writer
         .connection
@@ -146,7 +145,7 @@ impl SavepointWriter<'_> {
         let _permit = self.file.write_queue.acquire();
         let written = || -> rusqlite::Result<()> {
             let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            // Nothing to change, nothing to flush.
+            // Without a change the transaction is rolled back, which saves a flush.
             if work(&tx)? > 0 {
                 increment_write_count(&tx)?;
                 tx.commit()?;

@@ -1,4 +1,4 @@
-//! A consistent view of a SQLite file for one that examines all of it, and the scratch database it compares with.
+//! Consistent view of a SQLite file for verification, and the scratch database that it is compared with.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::migrations;
 use crate::record::{Entry, Record};
 use crate::replay::PAGE_ROWS;
 use crate::savepoint::{self, CompleteSavepoint};
+use crate::snapshot::{Snapshot, Table};
 use crate::tables::Value;
-use crate::verify::{Snapshot, Table};
 
-/// A consistent view of a file. It must exist: a look makes no database.
+/// Open a consistent view. The file must exist: verification creates no database.
 pub fn open_snapshot(path: &Path) -> Result<Box<dyn Snapshot>, StoreError> {
     let file = DatabaseFile::at_path(path)?;
     let connection = file.open_reader()?;
-    connection.execute_batch("BEGIN").map_err(map_read_error("begin to read"))?;
+    connection.execute_batch("BEGIN").map_err(map_read_error("begin a read-only snapshot"))?;
     Ok(Box::new(SqliteSnapshot { connection }))
 }
 
@@ -39,51 +39,50 @@ impl Snapshot for SqliteSnapshot {
 
     fn schema_version(&mut self) -> Result<Option<i64>, StoreError> {
         let sql = format!("SELECT max(version) FROM {}", migrations::HISTORY_TABLE);
-        // Without a history there are no tables.
+        // Without a history table there are no tables.
         Ok(self.connection.query_row(&sql, [], |row| row.get(0)).unwrap_or(None))
     }
 
     fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
         let sql = "SELECT seq, chunks, bytes FROM savepoints WHERE complete = 1 ORDER BY seq";
-        let whole = |row: &rusqlite::Row<'_>| {
+        let complete = |row: &rusqlite::Row<'_>| {
             Ok(CompleteSavepoint { seq: row.get(0)?, chunks: row.get(1)?, bytes: row.get(2)? })
         };
-        let wholes = self
+        let savepoints = self
             .connection
             .prepare(sql)
             .and_then(|mut list| {
-                list.query_map([], whole)?.collect::<rusqlite::Result<Vec<CompleteSavepoint>>>()
+                list.query_map([], complete)?.collect::<rusqlite::Result<Vec<CompleteSavepoint>>>()
             })
             .map_err(map_read_error("read savepoints"))?;
-        savepoint::unreadable_savepoints(&wholes, |seq, number| {
+        savepoint::unreadable_savepoints(&savepoints, |seq, number| {
             super::savepoints::read_chunk(&self.connection, seq, number)
         })
     }
 }
 
-/// A throwaway database with the tables of this release.
+/// Temporary database with the schema of this release.
 pub struct ScratchDatabase {
-    // The connection goes before the folder it lies in.
+    // Dropped before `_file`, which deletes the folder.
     connection: Connection,
     _file: Arc<DatabaseFile>,
 }
 
-/// Make one.
 pub fn create_scratch_database() -> Result<ScratchDatabase, StoreError> {
     let file = Arc::new(DatabaseFile::at_path(Path::new(":memory:"))?);
     let mut connection = file.open_writer()?;
     leader::migrate(&mut connection)?;
-    Ok(ScratchDatabase { connection, _file })
+    Ok(ScratchDatabase { connection, _file: file })
 }
 
 impl ScratchDatabase {
-    /// Write entries behind those that are there, whichever their epoch.
+    /// Append entries of any epoch.
     pub fn write(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
-        let map_error = map_write_error("write the tables a second time");
+        let map_error = map_write_error("rebuild the tables from the journal");
         let tx =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&map_error)?;
-        let (_, link) = last_record(&tx)?;
-        write_batch(&tx, batch, link)?;
+        let (_, chain_end) = last_record(&tx)?;
+        write_batch(&tx, batch, chain_end)?;
         tx.commit().map_err(&map_error)
     }
 

@@ -1,9 +1,9 @@
-//! Whose turn it is to write to the file. SQLite lets one write at a time, but the others ask again and again
-//! instead of standing in tickets: a busy journal would never let a savepoint through.
+//! FIFO queue of writers. SQLite admits one writer at a time, and the others retry without order, so a busy journal
+//! would starve the savepoints.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// A tickets of those who want to write.
+/// FIFO lock.
 #[derive(Debug, Default)]
 pub struct WriteQueue {
     tickets: Mutex<Tickets>,
@@ -16,16 +16,16 @@ struct Tickets {
     served: u64,
 }
 
-/// The right to write, until it is dropped.
+/// Permission to write, until it is dropped.
 pub struct WritePermit<'a>(&'a WriteQueue);
 
 impl WriteQueue {
-    /// Join the tickets, and return at its head.
+    /// Wait until all earlier writers are done.
     pub fn acquire(&self) -> WritePermit<'_> {
         let mut tickets = self.lock_tickets();
-        let mine = tickets.issued;
+        let ticket = tickets.issued;
         tickets.issued += 1;
-        while tickets.served != mine {
+        while tickets.served != ticket {
             tickets = self.served_changed.wait(tickets).unwrap_or_else(PoisonError::into_inner);
         }
         WritePermit(self)

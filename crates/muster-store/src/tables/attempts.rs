@@ -1,10 +1,9 @@
-//! Rows of attempts: each try at running a job, and what it was charged.
+//! Rows of attempts: placement, start, stop and end, with the charge of each attempt.
 
 use std::collections::BTreeSet;
 
 use muster_core::facts::event::{NextPhase, RequeueCause};
-use muster_core::objects::charge::Charge;
-use muster_core::objects::charge::HeldResources;
+use muster_core::objects::charge::{Charge, HeldResources};
 use muster_core::objects::demand::Demand;
 use muster_core::objects::job::{Exit, PlacedTask, StopCause};
 use muster_core::{JobId, NodeId, Timestamp};
@@ -148,7 +147,7 @@ static END_ATTEMPT: Statement = Statement {
 };
 
 static UPDATE_JOB_AFTER_ATTEMPT: Statement = Statement {
-    name: "settle a job whose attempt is over",
+    name: "update a job after its attempt",
     sql: "UPDATE jobs SET state = ?4, phase = ?5, why = ?6, held_by = ?7, ended_at = ?8, wakes_at = ?9, \
           exit_code = ?10, signal = ?11, preemptions = preemptions + ?12, restarts = restarts + ?13, \
           requeues = requeues + ?14, gpu_ms = gpu_ms + ?15, cpu_ms = cpu_ms + ?16, cost_micro = cost_micro + ?17 \
@@ -170,7 +169,7 @@ static UPDATE_JOB_AFTER_ATTEMPT: Statement = Statement {
     }),
 };
 
-/// A gang got its slots: the leases begin, and the counters say whether they may.
+/// A gang was placed: its leases begin, and the usage counters check quota and capacity.
 pub fn placed(
     seq: u64,
     job: JobId,
@@ -202,13 +201,13 @@ pub fn placed(
     changes
 }
 
-/// The whole gang runs.
+/// All nodes of the gang have reported their tasks as running.
 pub fn started(job: JobId, attempt: u32, at: Timestamp) -> Vec<BoundStatement> {
     let values = vec![job.number.into(), index_column(job).into(), attempt.into(), at.into()];
     vec![START_ATTEMPT.bind(values.clone()), START_JOB.bind(values)]
 }
 
-/// An attempt was told to stop.
+/// An attempt was ordered to stop.
 pub fn stopping(job: JobId, attempt: u32, cause: &StopCause, at: Timestamp) -> Vec<BoundStatement> {
     let key = vec![job.number.into(), index_column(job).into(), attempt.into()];
     let mut values = key.clone();
@@ -216,7 +215,7 @@ pub fn stopping(job: JobId, attempt: u32, cause: &StopCause, at: Timestamp) -> V
     vec![STOP_ATTEMPT.bind(values), STOP_JOB.bind(key)]
 }
 
-/// An attempt that is over.
+/// Fields of `AttemptEnded`.
 pub struct EndedAttempt<'a> {
     pub job: JobId,
     pub attempt: u32,
@@ -224,13 +223,13 @@ pub struct EndedAttempt<'a> {
     pub next: &'a NextPhase,
     pub charge: &'a Charge,
     pub held: Option<&'a HeldResources>,
-    /// Until when its usage counts.
+    /// End of the charged time.
     pub charged_until: Timestamp,
-    /// When its leases were released.
+    /// End of its leases.
     pub at: Timestamp,
 }
 
-/// The leases end, the usage is charged, the job goes on.
+/// An attempt ended: its leases end, its usage is charged, and the job enters its next phase.
 pub fn ended(end: &EndedAttempt) -> Vec<BoundStatement> {
     let charge = end.charge;
     let key = || vec![Value::from(end.job.number), index_column(end.job).into(), end.attempt.into()];
@@ -288,9 +287,9 @@ fn job_values_after(end: &EndedAttempt, exit_code: Option<i32>, signal: Option<i
         NextPhase::Queued { wakes_at, .. } => (None, *wakes_at),
         NextPhase::Held { .. } => (None, None),
     };
-    let came_back = |back: RequeueCause| -> Value {
-        let yes = matches!(end.next, NextPhase::Queued { because, .. } if *because == back);
-        i64::from(yes).into()
+    let requeued_as = |cause: RequeueCause| -> Value {
+        let matches = matches!(end.next, NextPhase::Queued { because, .. } if *because == cause);
+        i64::from(matches).into()
     };
     vec![
         state.into(),
@@ -301,16 +300,16 @@ fn job_values_after(end: &EndedAttempt, exit_code: Option<i32>, signal: Option<i
         wakes_at.into(),
         exit_code.into(),
         signal.into(),
-        came_back(RequeueCause::Preempted),
-        came_back(RequeueCause::Restarted),
-        came_back(RequeueCause::Requeued),
+        requeued_as(RequeueCause::Preempted),
+        requeued_as(RequeueCause::Restarted),
+        requeued_as(RequeueCause::Requeued),
         end.charge.gpu_ms.into(),
         end.charge.cpu_ms.into(),
         end.charge.cost_micro.into(),
     ]
 }
 
-/// How an attempt ended, in one word.
+/// State of an attempt that has ended.
 fn attempt_state(next: &NextPhase) -> &'static str {
     match next {
         NextPhase::Ended { outcome, .. } => outcome.as_str(),

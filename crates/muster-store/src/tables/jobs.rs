@@ -1,4 +1,4 @@
-//! Rows of jobs that have no attempt: they come, wait, change and go.
+//! Rows of jobs without an attempt: submission, hold, release, change and end. Also idempotency keys.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ static ADD_JOB: Statement = Statement {
           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 'pending', ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
     rows: ExpectedRows::OnePerChange,
     bulk: Some(BulkStatement {
-        // Here the tenant is looked up with the rows: it costs the same for one as for a thousand.
+        // The join checks that the tenant exists, at the same cost for one row as for a thousand.
         sql: "INSERT INTO jobs (number, idx, id, tenant, user_name, name, priority, state, phase, why, held_by, \
               gpus, gpu_milli, gpu_memory_mib, cpus, memory_mib, time_limit_ms, submitted_at, wakes_at, labels) \
               SELECT u.number, u.idx, u.job, t.id, u.user_name, u.name, u.priority, 'pending', u.phase, u.why, \
@@ -42,8 +42,8 @@ static ADD_JOB: Statement = Statement {
     }),
 };
 
-// Selecting from the tenant makes sure that it exists, at a fraction of the price of a foreign key. A trigger that
-// counted each new row would make SQLite open a table of its own for it.
+// Selecting from `tenants` checks that the tenant exists, at a fraction of the cost of a foreign key. A trigger that
+// counts each new row would make SQLite open an extra table.
 static COUNT_JOBS: Statement = Statement {
     name: "add a job to its tenant's count",
     sql: "INSERT INTO job_counts (tenant, state, jobs) \
@@ -60,7 +60,7 @@ static COUNT_JOBS: Statement = Statement {
 };
 
 static ADD_LABEL: Statement = Statement {
-    name: "file a label",
+    name: "add a job label",
     sql: "INSERT INTO job_labels (label, value, number) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
     rows: ExpectedRows::Any,
     bulk: Some(BulkStatement {
@@ -87,14 +87,14 @@ static RELEASE: Statement = Statement {
 };
 
 static WAKE: Statement = Statement {
-    name: "wake a job",
+    name: "clear the start time of a delayed job",
     sql: "UPDATE jobs SET wakes_at = NULL WHERE number = ?1 AND idx = ?2",
     rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static POSTPONE: Statement = Statement {
-    name: "put a job off",
+    name: "postpone a job",
     sql: "UPDATE jobs SET wakes_at = ?3 WHERE number = ?1 AND idx = ?2",
     rows: ExpectedRows::OnePerChange,
     bulk: None,
@@ -124,7 +124,7 @@ static END: Statement = Statement {
 };
 
 static SAVE_IDEMPOTENCY_KEY: Statement = Statement {
-    name: "remember an idempotency key",
+    name: "store an idempotency key",
     sql: "INSERT INTO submission_keys (tenant, key, number, body_hash, at_ms) VALUES (?1, ?2, ?3, ?4, ?5) \
           ON CONFLICT (tenant, key) DO UPDATE SET number = excluded.number, body_hash = excluded.body_hash, \
           at_ms = excluded.at_ms",
@@ -133,29 +133,28 @@ static SAVE_IDEMPOTENCY_KEY: Statement = Statement {
 };
 
 static DELETE_IDEMPOTENCY_KEYS: Statement = Statement {
-    name: "forget idempotency keys",
+    name: "delete expired idempotency keys",
     sql: "DELETE FROM submission_keys WHERE at_ms < ?1",
     rows: ExpectedRows::Any,
     bulk: None,
 };
 
-/// A client's key stands for a job.
+/// A job was submitted with an idempotency key.
 pub fn idempotency_key_used(
     job: JobId,
     tenant: &TenantId,
     key: &IdempotencyKey,
     at: Timestamp,
 ) -> BoundStatement {
-    let (word, hash) = (key.key.as_str(), key.body_hash.as_str());
-    SAVE_IDEMPOTENCY_KEY.bind(vec![tenant.into(), word.into(), job.number.into(), hash.into(), at.into()])
+    let (key, hash) = (key.key.as_str(), key.body_hash.as_str());
+    SAVE_IDEMPOTENCY_KEY.bind(vec![tenant.into(), key.into(), job.number.into(), hash.into(), at.into()])
 }
 
-/// Keys are kept for a time.
 pub fn idempotency_keys_expired(before: Timestamp) -> Vec<BoundStatement> {
     vec![DELETE_IDEMPOTENCY_KEYS.bind(vec![before.into()])]
 }
 
-/// A job or every task of an array comes. They share one spec.
+/// A job was submitted, or an array, whose tasks share one spec.
 pub fn submitted(
     job: JobId,
     spec: &JobSpec,
@@ -202,11 +201,11 @@ fn new_job(id: JobId, spec: &JobSpec, labels: &str, held_by: Option<&str>, at: T
     ])
 }
 
-/// Labels as JSON without zero characters, which PostgreSQL could not look into.
+/// Labels as JSON without NUL, which PostgreSQL cannot parse in `jsonb`.
 fn labels_json(labels: &BTreeMap<String, String>) -> String {
-    let clean: BTreeMap<String, String> =
+    let labels: BTreeMap<String, String> =
         labels.iter().map(|(key, value)| (replace_nul(key), replace_nul(value))).collect();
-    muster_json::to_string(&replace_nul)
+    muster_json::to_string(&labels)
 }
 
 fn label_rows(number: u64, labels: &BTreeMap<String, String>) -> impl Iterator<Item = BoundStatement> + '_ {
@@ -215,29 +214,27 @@ fn label_rows(number: u64, labels: &BTreeMap<String, String>) -> impl Iterator<I
     })
 }
 
-/// A waiting job is kept from starting.
 pub fn held(job: JobId, by: &str, why: &str) -> Vec<BoundStatement> {
     vec![HOLD.bind(vec![job.number.into(), index_column(job).into(), by.into(), why.into()])]
 }
 
-/// A held job waits again.
 pub fn released(job: JobId) -> Vec<BoundStatement> {
     vec![RELEASE.bind(vec![job.number.into(), index_column(job).into()])]
 }
 
-/// A job's pause is over.
+/// The start time or backoff of a job has passed.
 pub fn woken(job: JobId) -> Vec<BoundStatement> {
     vec![WAKE.bind(vec![job.number.into(), index_column(job).into()])]
 }
 
-/// A job that sleeps wakes at another moment.
+/// A policy moved the restart of a job.
 pub fn postponed(job: JobId, wakes_at: Timestamp) -> Vec<BoundStatement> {
     vec![POSTPONE.bind(vec![job.number.into(), index_column(job).into(), wakes_at.into()])]
 }
 
-/// What may change of a job is in columns of its own; the spec stays as it was asked.
+/// Fields of a job that may change have their own columns; the stored spec stays as submitted.
 pub fn changed(job: JobId, change: &JobChange) -> Vec<BoundStatement> {
-    // Named one by one, so that a new field cannot be forgotten here.
+    // Destructured, so that a new field is a compile error here.
     let JobChange { name, priority, time_limit_ms, labels } = change;
     let update = CHANGE.bind(vec![
         job.number.into(),
@@ -252,7 +249,7 @@ pub fn changed(job: JobId, change: &JobChange) -> Vec<BoundStatement> {
     [update].into_iter().chain(labels).collect()
 }
 
-/// A job without an attempt ends.
+/// A job without an attempt ended.
 pub fn ended(job: JobId, outcome: Outcome, why: &str, at: Timestamp) -> Vec<BoundStatement> {
     vec![END.bind(vec![
         job.number.into(),
@@ -264,7 +261,7 @@ pub fn ended(job: JobId, outcome: Outcome, why: &str, at: Timestamp) -> Vec<Boun
     ])]
 }
 
-/// The seed's word for an outcome.
+/// Final job state of an outcome.
 pub fn final_state(outcome: Outcome) -> JobState {
     match outcome {
         Outcome::Done => JobState::Completed,

@@ -1,4 +1,4 @@
-//! Leases, and the counters that forbid giving anything out twice.
+//! Rows of leases, and the usage counters of GPUs and tenants, whose constraints prevent double allocation.
 
 use muster_core::gpu::gpu_share::{ShareMode, WHOLE};
 use muster_core::objects::job::PlacedTask;
@@ -6,8 +6,7 @@ use muster_core::{JobId, Timestamp};
 
 use super::{BoundStatement, BulkStatement, ExpectedRows, Statement, Value, index_column};
 
-// The device is looked up with the lease: many tasks may take parts of one, so that the rows taken from do not tell
-// whether all of them exist.
+// The join checks that the GPU exists. The row count of `TAKE_GPU` cannot, because several tasks may share a GPU.
 static ADD_LEASE: Statement = Statement {
     name: "add a lease",
     sql: "INSERT INTO leases (number, idx, attempt, rank, node, gpu, job, seq, tenant, slot, compute_milli, \
@@ -31,12 +30,12 @@ static ADD_LEASE: Statement = Statement {
 };
 
 static TAKE_GPU: Statement = Statement {
-    name: "take a GPU",
+    name: "add to the usage of a GPU",
     sql: "UPDATE gpus SET used_milli = used_milli + ?3, used_memory_milli = used_memory_milli + ?4 \
           WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
     rows: ExpectedRows::OnePerChange,
     bulk: Some(BulkStatement {
-        // Only one row of a device can be written in one statement.
+        // Summed first: a statement updates each row only once.
         sql: "UPDATE gpus SET used_milli = used_milli + t.compute, used_memory_milli = used_memory_milli + t.memory \
               FROM (SELECT node, idx, CAST(sum(compute) AS BIGINT) AS compute, CAST(sum(memory) AS BIGINT) AS memory \
               FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (node, idx, compute, memory) \
@@ -46,22 +45,22 @@ static TAKE_GPU: Statement = Statement {
     }),
 };
 
-/// What a lease counts, as `thousandths` has it.
-macro_rules! counted {
+/// SQL of what a lease counts against its GPU; the same rule as [`counted_thousandths`].
+macro_rules! counted_sql {
     ($column:literal) => {
         concat!($column, " - CASE WHEN slot LIKE 'mig:%' AND ", $column, " > 1 THEN 1 ELSE 0 END")
     };
 }
 
 static RELEASE_GPUS: Statement = Statement {
-    name: "give GPUs back",
+    name: "release GPUs",
     sql: concat!(
         "UPDATE gpus SET used_milli = used_milli - l.compute, used_memory_milli = used_memory_milli - l.memory FROM \
           (SELECT node, gpu, CAST(sum(",
-        counted!("compute_milli"),
+        counted_sql!("compute_milli"),
         ") AS BIGINT) AS compute, \
           CAST(sum(",
-        counted!("memory_milli"),
+        counted_sql!("memory_milli"),
         ") AS BIGINT) AS memory FROM leases \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND to_ms IS NULL GROUP BY node, gpu) AS l \
           WHERE gpus.node = l.node AND gpus.idx = l.gpu"
@@ -72,10 +71,10 @@ static RELEASE_GPUS: Statement = Statement {
             "UPDATE gpus SET used_milli = used_milli - l.compute, \
               used_memory_milli = used_memory_milli - l.memory FROM \
               (SELECT leases.node, leases.gpu, CAST(sum(",
-            counted!("leases.compute_milli"),
+            counted_sql!("leases.compute_milli"),
             ") AS BIGINT) AS compute, \
               CAST(sum(",
-            counted!("leases.memory_milli"),
+            counted_sql!("leases.memory_milli"),
             ") AS BIGINT) AS memory \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (number, idx, attempt) \
               JOIN leases ON leases.number = u.number AND leases.idx = u.idx AND leases.attempt = u.attempt \
@@ -99,7 +98,7 @@ static END_LEASES: Statement = Statement {
     }),
 };
 
-/// What one attempt takes from its tenant, as `d`.
+/// Demand of one attempt, as `d`.
 macro_rules! demand_of_one {
     () => {
         "FROM (SELECT tenant, gpu_milli, gpu_memory_mib, cpus, memory_mib, 1 AS jobs FROM attempts \
@@ -107,7 +106,7 @@ macro_rules! demand_of_one {
     };
 }
 
-/// What many attempts take from each tenant, as `d`. Only one row of a tenant can be written in one statement.
+/// Demand of many attempts, summed by tenant, as `d`: a statement updates each row only once.
 macro_rules! demand_of_many {
     () => {
         "FROM (SELECT a.tenant, CAST(sum(a.gpu_milli) AS BIGINT) AS gpu_milli, \
@@ -127,9 +126,9 @@ macro_rules! take_quota {
     };
 }
 
-// The ceiling sinks with what is held, down to the limit. Comparing with no limit is neither true nor false,
-// and leaves no ceiling.
-macro_rules! give_quota {
+// Where the usage exceeds a lowered quota, the ceiling follows the usage down to the quota. Without a quota the
+// comparison with NULL selects the ELSE branch, so the ceiling stays NULL.
+macro_rules! release_quota {
     () => {
         "UPDATE tenants SET gpu_milli_used = gpu_milli_used - d.gpu_milli, \
          gpu_memory_mib_used = gpu_memory_mib_used - d.gpu_memory_mib, cpus_used = cpus_used - d.cpus, \
@@ -156,16 +155,16 @@ static TAKE_QUOTA: Statement = Statement {
 };
 
 static RELEASE_QUOTA: Statement = Statement {
-    name: "give quota back to a tenant",
-    sql: concat!(give_quota!(), demand_of_one!()),
+    name: "release the quota of a tenant",
+    sql: concat!(release_quota!(), demand_of_one!()),
     rows: ExpectedRows::OnePerChange,
     bulk: Some(BulkStatement {
-        sql: concat!(give_quota!(), demand_of_many!()),
+        sql: concat!(release_quota!(), demand_of_many!()),
         rows: ExpectedRows::AtLeastOne,
     }),
 };
 
-/// A gang takes its devices and its share of the quota.
+/// A gang acquires its GPUs and the quota of its tenant.
 pub fn acquired(
     seq: u64,
     job: JobId,
@@ -190,25 +189,25 @@ pub fn acquired(
             at.into(),
         ])
     };
-    let take = |(task, gpu): (&PlacedTask, u8)| {
+    let usage = |(task, gpu): (&PlacedTask, u8)| {
         let (compute, memory) = counted_thousandths(task);
         TAKE_GPU.bind(vec![(&task.node).into(), gpu.into(), compute.into(), memory.into()])
     };
     let quota = TAKE_QUOTA.bind(vec![job.number.into(), index_column(job).into(), attempt.into()]);
-    devices(tasks).map(lease).chain(devices(tasks).map(take)).chain([quota]).collect()
+    devices(tasks).map(lease).chain(devices(tasks).map(usage)).chain([quota]).collect()
 }
 
 fn devices(tasks: &[PlacedTask]) -> impl Iterator<Item = (&PlacedTask, u8)> {
     tasks.iter().flat_map(|task| task.gpus.iter().map(move |gpu| (task, *gpu)))
 }
 
-/// What a task has of each of its devices: thousandths of compute and of memory.
+/// Share of each of its GPUs that a task holds: thousandths of compute and of memory.
 fn held_thousandths(task: &PlacedTask) -> (u32, u32) {
     task.share.as_ref().map_or((WHOLE, WHOLE), |share| (share.compute_milli, share.memory_milli))
 }
 
-/// What of that is counted against the device. An instance counts one less, because seven sevenths that are each rounded
-/// up are more than one.
+/// Thousandths that are counted against the GPU. A MIG instance counts one less, because seven sevenths, each rounded
+/// up, exceed 1000.
 fn counted_thousandths(task: &PlacedTask) -> (u32, u32) {
     let (compute, memory) = held_thousandths(task);
     match task.share.as_ref().map(|share| &share.mode) {
@@ -217,7 +216,7 @@ fn counted_thousandths(task: &PlacedTask) -> (u32, u32) {
     }
 }
 
-/// What a task holds of each of its devices, in a word; none for all of it.
+/// Slot that a task holds of each of its GPUs; empty for a whole GPU.
 fn slot_name(task: &PlacedTask) -> String {
     match task.share.as_ref().map(|share| &share.mode) {
         None => String::new(),
@@ -226,10 +225,10 @@ fn slot_name(task: &PlacedTask) -> String {
     }
 }
 
-/// An attempt gives all of it back. GPUs are found by their live leases, so they go first.
+/// An attempt releases its leases. The GPUs are found by their live leases, so they are released first.
 pub fn released(job: JobId, attempt: u32, at: Timestamp) -> [BoundStatement; 3] {
     let key: Vec<Value> = vec![job.number.into(), index_column(job).into(), attempt.into()];
-    let mut ends = key.clone();
-    ends.push(at.into());
-    [RELEASE_GPUS.bind(key.clone()), END_LEASES.bind(ends), RELEASE_QUOTA.bind(key)]
+    let mut key_and_end = key.clone();
+    key_and_end.push(at.into());
+    [RELEASE_GPUS.bind(key.clone()), END_LEASES.bind(key_and_end), RELEASE_QUOTA.bind(key)]
 }

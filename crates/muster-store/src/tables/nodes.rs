@@ -9,7 +9,7 @@ use muster_core::{GpuId, NodeId, Timestamp};
 
 use super::{BoundStatement, ExpectedRows, Statement};
 
-// A node that says anew what it is keeps its state; one that comes back after it was removed begins afresh.
+// A node that registers again keeps its state; a node that was removed before starts as new.
 static REGISTER: Statement = Statement {
     name: "register a node",
     sql: "INSERT INTO nodes (id, registered_at, updated_at, hostname, address, cpus, memory_mib, gpus, rack, \
@@ -98,7 +98,7 @@ static SET_HEALTH: Statement = Statement {
     bulk: None,
 };
 
-/// A node appeared, or says anew what it is.
+/// A node registered, for the first time or again.
 pub fn registered(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<BoundStatement> {
     let gpus = facts.gpus.len() as u64;
     let register = REGISTER.bind(vec![
@@ -115,12 +115,12 @@ pub fn registered(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<BoundS
         facts.simulated.into(),
         muster_json::to_string(facts).into(),
     ]);
-    let vanish = REMOVE_GPUS_FROM.bind(vec![node.into(), gpus.into(), at.into()]);
+    let remove_excess = REMOVE_GPUS_FROM.bind(vec![node.into(), gpus.into(), at.into()]);
     let gpus = facts.gpus.iter().enumerate().map(|(index, gpu)| registered_gpu(node, index as u64, gpu, at));
-    [register, vanish].into_iter().chain(gpus).collect()
+    [register, remove_excess].into_iter().chain(gpus).collect()
 }
 
-/// An operator announced a node, or described it again.
+/// An operator declared a node, or replaced its declaration.
 pub fn declared(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<BoundStatement> {
     let mut changes = registered(node, facts, at);
     changes.push(DECLARE.bind(vec![node.into()]));
@@ -152,17 +152,16 @@ fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> B
     ])
 }
 
-/// A node takes work, or no longer does.
 pub fn state_changed(
     node: &NodeId,
-    word: NodeStatus,
+    status: NodeStatus,
     (by, why): (&str, &str),
     at: Timestamp,
 ) -> Vec<BoundStatement> {
-    vec![SET_STATE.bind(vec![node.into(), word.as_str().into(), by.into(), why.into(), at.into()])]
+    vec![SET_STATE.bind(vec![node.into(), status.as_str().into(), by.into(), why.into(), at.into()])]
 }
 
-/// A node was forgotten; its rows stay, because leases point at them.
+/// A node was removed. Its rows stay, because leases refer to them.
 pub fn removed(node: &NodeId, at: Timestamp) -> Vec<BoundStatement> {
     vec![
         REMOVE.bind(vec![node.into(), at.into()]),
@@ -170,7 +169,6 @@ pub fn removed(node: &NodeId, at: Timestamp) -> Vec<BoundStatement> {
     ]
 }
 
-/// A GPU was partitioned otherwise.
 pub fn partitioned(gpu: &GpuId, instances: &[MigInstance]) -> Vec<BoundStatement> {
     vec![PARTITION.bind(vec![
         (&gpu.node).into(),
@@ -179,10 +177,9 @@ pub fn partitioned(gpu: &GpuId, instances: &[MigInstance]) -> Vec<BoundStatement
     ])]
 }
 
-/// The health of a GPU changed.
 pub fn health_changed(
     gpu: &GpuId,
-    word: GpuStatus,
+    status: GpuStatus,
     why: &str,
     cooling_until: Option<Timestamp>,
     at: Timestamp,
@@ -190,7 +187,7 @@ pub fn health_changed(
     vec![SET_HEALTH.bind(vec![
         (&gpu.node).into(),
         gpu.index.into(),
-        word.as_str().into(),
+        status.as_str().into(),
         why.into(),
         cooling_until.into(),
         at.into(),

@@ -1,14 +1,14 @@
-//! Rows of tenants: what they may hold and what they hold.
+//! Rows of tenants: their quotas. Usage counters of tenants are updated in `leases`.
 
 use muster_core::objects::tenant::{TenantConfig, Tier};
 use muster_core::{TenantId, Timestamp};
 
 use super::{BoundStatement, ExpectedRows, Statement, Value};
 
-/// The highest limit: its thousandths are a number that a table can hold.
+/// Highest quota whose thousandths fit into a column.
 const GPUS_MAX: u64 = i64::MAX as u64 / 1_000;
 
-// A name may come back after its tenant was deleted. A tenant that exists is not written over: no row is affected.
+// The id of a deleted tenant may be used again. An existing tenant is not overwritten: then no row is affected.
 static CREATE: Statement = Statement {
     name: "create a tenant",
     sql: "INSERT INTO tenants (id, created_at, updated_at, name, email, organization, parent, priority_tier, \
@@ -48,7 +48,7 @@ static CHANGE: Statement = Statement {
     bulk: None,
 };
 
-// The row stays: history points at it.
+// The row stays, because history refers to it.
 static DELETE: Statement = Statement {
     name: "delete a tenant",
     sql: "UPDATE tenants SET deleted_at = ?2, updated_at = ?2, active = ?3 \
@@ -57,17 +57,14 @@ static DELETE: Statement = Statement {
     bulk: None,
 };
 
-/// A tenant was made.
 pub fn created(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<BoundStatement> {
     vec![CREATE.bind(values(id, config, at))]
 }
 
-/// A tenant was changed.
 pub fn changed(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<BoundStatement> {
     vec![CHANGE.bind(values(id, config, at))]
 }
 
-/// A tenant was removed.
 pub fn deleted(id: &TenantId, at: Timestamp) -> Vec<BoundStatement> {
     vec![DELETE.bind(vec![id.into(), at.into(), false.into()])]
 }

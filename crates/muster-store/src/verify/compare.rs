@@ -3,8 +3,9 @@
 use std::cmp::Ordering;
 
 use super::rebuild::RebuiltTables;
-use super::{Corruption, Snapshot, Table};
+use super::{Corruption, Snapshot};
 use crate::error::StoreError;
+use crate::snapshot::Table;
 use crate::tables::Value;
 
 /// Values of a row; key columns first.

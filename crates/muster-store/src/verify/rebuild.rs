@@ -2,9 +2,9 @@
 
 use crate::error::StoreError;
 use crate::record::Entry;
+use crate::snapshot::{Column, Table};
 use crate::sqlite::{self, ScratchDatabase};
 use crate::tables::Value;
-use crate::verify::{Column, Table};
 
 const ENTRIES_PER_TRANSACTION: usize = 1_000;
 

@@ -1,9 +1,8 @@
-//! What the tables refuse even if the engine does not.
+//! Constraints of the database: what the tables refuse even if the engine does not.
 
-use muster_core::Event;
-use muster_core::Timestamp;
 use muster_core::facts::event::{NextPhase, RequeueCause};
 use muster_core::gpu::gpu_share::ShareMode;
+use muster_core::{Event, Timestamp};
 use muster_store::StoreError;
 
 use crate::fixtures::*;
@@ -47,10 +46,10 @@ fn begin(database: &dyn TestDatabase, quota: Option<u64>) -> JournalWriter {
 }
 
 #[track_caller]
-fn assert_refused(writer: &mut JournalWriter, events: &[Event], word: &str) {
+fn assert_refused(writer: &mut JournalWriter, events: &[Event], part: &str) {
     let error = writer.try_append(events).unwrap_err();
     assert!(matches!(error, StoreError::InvariantViolated { .. }), "{error}");
-    assert!(error.to_string().contains(word), "{error}");
+    assert!(error.to_string().contains(part), "{error}");
     assert!(!error.is_recoverable_by_reload());
 }
 
@@ -67,7 +66,7 @@ fn a_gpu_has_one_holder(database: &dyn TestDatabase) {
 
 fn a_freed_gpu_may_be_given_out_again(database: &dyn TestDatabase) {
     let mut writer = begin(database, None);
-    // All in one batch: the lease must end before the next one begins.
+    // All in one batch: each lease must end before the next one begins.
     writer.append(&[
         place(1, &[0, 1]),
         done(job(1), 1),
@@ -84,17 +83,17 @@ fn two_holders_of_a_gpu_in_one_batch_are_refused(database: &dyn TestDatabase) {
     assert_refused(&mut writer, &[place(1, &[0, 1]), place(2, &[2, 3]), place(3, &[3, 4])], "lease");
 }
 
-/// The unique index would notice it too, so it is taken away here.
+/// The unique index would refuse this too, so it is dropped.
 fn gpu_usage_never_exceeds_the_device_without_the_unique_index(database: &dyn TestDatabase) {
     let mut writer = begin(database, None);
     database.sql("DROP INDEX leases_live");
     writer.append(&[place(1, &[0, 1])]);
-    assert_refused(&mut writer, &[place(2, &[1, 2])], "take a GPU");
+    assert_refused(&mut writer, &[place(2, &[1, 2])], "add to the usage of a GPU");
 }
 
 const MPS: ShareMode = ShareMode::Mps;
 
-/// Jobs that ask for half a GPU each, on a node with two.
+/// Jobs that ask for half a GPU each, on a node with two GPUs.
 fn begin_shared(database: &dyn TestDatabase, quota: Option<u64>) -> JournalWriter {
     let mut writer = JournalWriter::lead(database.open());
     let jobs = (1..=6).map(|number| submitted(number, shared_spec("red", 1, 500)));
@@ -102,12 +101,12 @@ fn begin_shared(database: &dyn TestDatabase, quota: Option<u64>) -> JournalWrite
     writer
 }
 
-/// A job gets these thousandths of the compute and the memory of a GPU.
+/// Place a job with these thousandths of compute and memory of a GPU.
 fn place_share_on(gpu: u8, number: u64, thousandths: (u32, u32)) -> Event {
     placed_tasks(job(number), 1, vec![placed_share(("n1", gpu), thousandths, MPS)])
 }
 
-/// And here of the first one.
+/// The same on GPU 0.
 fn place_share(number: u64, thousandths: (u32, u32)) -> Event {
     place_share_on(0, number, thousandths)
 }
@@ -131,21 +130,21 @@ fn gpu_shares_that_fit_are_accepted(database: &dyn TestDatabase) {
 fn gpu_shares_never_exceed_the_compute_of_a_gpu(database: &dyn TestDatabase) {
     let mut writer = begin_shared(database, None);
     writer.append(&[place_share(1, (500, 100))]);
-    assert_refused(&mut writer, &[place_share(2, (501, 100))], "take a GPU");
+    assert_refused(&mut writer, &[place_share(2, (501, 100))], "add to the usage of a GPU");
     writer.append(&[place_share(2, (500, 100))]);
 }
 
 fn gpu_shares_never_exceed_the_memory_of_a_gpu(database: &dyn TestDatabase) {
     let mut writer = begin_shared(database, None);
     writer.append(&[place_share(1, (100, 500))]);
-    assert_refused(&mut writer, &[place_share(2, (100, 501))], "take a GPU");
+    assert_refused(&mut writer, &[place_share(2, (100, 501))], "add to the usage of a GPU");
     writer.append(&[place_share(2, (100, 500))]);
 }
 
 fn gpu_shares_of_one_batch_are_summed(database: &dyn TestDatabase) {
     let mut writer = begin_shared(database, None);
     let run = [place_share(1, (400, 300)), place_share(2, (400, 300)), place_share(3, (400, 300))];
-    assert_refused(&mut writer, &run, "take a GPU");
+    assert_refused(&mut writer, &run, "add to the usage of a GPU");
     writer.append(&run[..2]);
     assert_eq!(used(database), ("800".to_string(), "600".to_string()));
 }
@@ -153,9 +152,13 @@ fn gpu_shares_of_one_batch_are_summed(database: &dyn TestDatabase) {
 fn nothing_fits_beside_a_whole_gpu(database: &dyn TestDatabase) {
     let mut writer = begin_shared(database, None);
     writer.append(&[place(1, &[0]), place_share_on(1, 2, (21, 1))]);
-    assert_refused(&mut writer, &[place_share(3, (21, 1))], "take a GPU");
-    assert_refused(&mut writer, &[place(3, &[1])], "take a GPU");
-    assert_refused(&mut writer, &[done(job(1), 1), place(3, &[0]), place_share(4, (21, 1))], "take a GPU");
+    assert_refused(&mut writer, &[place_share(3, (21, 1))], "add to the usage of a GPU");
+    assert_refused(&mut writer, &[place(3, &[1])], "add to the usage of a GPU");
+    assert_refused(
+        &mut writer,
+        &[done(job(1), 1), place(3, &[0]), place_share(4, (21, 1))],
+        "add to the usage of a GPU",
+    );
     writer.append(&[done(job(1), 1), place_share(3, (21, 1)), done(job(2), 1), place(4, &[1])]);
 }
 
@@ -171,7 +174,7 @@ fn a_mig_instance_has_one_holder(database: &dyn TestDatabase) {
     writer.append(&[done(job(2), 1), instance(4, 0, 1)]);
 }
 
-/// Each is rounded up to 143 thousandths, and all of them fit.
+/// One seventh is rounded up to 143 thousandths, and seven of them must fit.
 fn seven_mig_instances_fit_although_each_is_rounded_up(database: &dyn TestDatabase) {
     let mut writer = begin_shared(database, None);
     writer.append(&[submitted(7, shared_spec("red", 7, 143))]);
@@ -180,7 +183,7 @@ fn seven_mig_instances_fit_although_each_is_rounded_up(database: &dyn TestDataba
         placed_share(("n1", 0), (143, 143), mode)
     };
     writer.append(&[placed_tasks(job(7), 1, (0..7).map(seventh).collect())]);
-    assert_refused(&mut writer, &[place(1, &[0])], "take a GPU");
+    assert_refused(&mut writer, &[place(1, &[0])], "add to the usage of a GPU");
     writer.append(&[done(job(7), 1)]);
     assert_eq!(used(database), ("0".to_string(), "0".to_string()));
 }
@@ -192,7 +195,7 @@ fn tasks_of_a_gang_share_a_gpu(database: &dyn TestDatabase) {
         placed_tasks(job(7), 1, tasks.collect())
     };
     writer.append(&[submitted(7, shared_spec("red", 3, 300))]);
-    assert_refused(&mut writer, &[gang(&[400, 300, 400])], "take a GPU");
+    assert_refused(&mut writer, &[gang(&[400, 300, 400])], "add to the usage of a GPU");
     writer.append(&[gang(&[300, 300, 300])]);
     assert_eq!(database.sql("SELECT count(*) FROM leases WHERE number = 7 AND to_ms IS NULL"), "3");
     assert_eq!(used(database), ("900".to_string(), "900".to_string()));
@@ -211,7 +214,7 @@ fn a_quota_counts_gpu_shares(database: &dyn TestDatabase) {
     assert_eq!(of("gpu_milli_used"), "1000");
 }
 
-/// Someone's way to say "as many as there are"; its thousandths are more than a table can hold.
+/// Some users write such a quota for "unlimited"; its thousandths exceed a database column.
 fn a_quota_of_u64_max_does_not_overflow(database: &dyn TestDatabase) {
     let mut writer = begin_shared(database, Some(u64::MAX));
     writer.append(&[tenant_changed("red", Some(u64::MAX / 2)), place_share(1, (500, 500)), done(job(1), 1)]);

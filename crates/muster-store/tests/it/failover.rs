@@ -1,7 +1,7 @@
-//! A leader that is frozen or cut off from PostgreSQL in the middle of its work: a standby takes over as soon as the
-//! lease is over, and nothing of the former leader's unfinished work appears afterwards.
+//! Failover: the leader is frozen or disconnected from PostgreSQL during an operation. A standby takes over as soon as the
+//! lease has expired, and no unfinished write of the former leader appears afterwards.
 //!
-//! A proxy between the leader and PostgreSQL counts the messages of the protocol and stops at each of them in turn.
+//! A proxy between the leader and PostgreSQL counts the protocol messages; each case injects the fault at another message.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,25 +11,22 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use muster_core::{Event, Timestamp};
 use muster_store::{Leadership, PostgresConfig, Store, StoreConfig, open};
 
 use crate::fixtures::*;
 use crate::test_database::{PostgresTestDatabase, TestDatabase};
 
-/// Short, so that the tests are; limits are shares of the lease.
+/// Short, to keep the tests short: the timeouts are fractions of the lease.
 const SHORT_LEASE_MS: i64 = 3_000;
-/// The goal with any lease that people use.
+/// Goal for all leases in use.
 const TAKEOVER_MAX: Duration = Duration::from_secs(10);
-/// Cases at once; each mostly waits.
+/// Cases mostly wait, so many run at once.
 const CASES_AT_ONCE: usize = 12;
 
-const NOOP_EVENT: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
-
-/// What happens at the chosen message.
+/// Fault at the chosen message.
 #[derive(Clone, Copy, PartialEq)]
 enum ProxyFault {
-    /// Nothing moves in either direction any more, and no connection is closed.
+    /// No byte passes in either direction, and no connection is closed.
     CutOff,
     /// The client gets SIGSTOP.
     Freeze,
@@ -49,7 +46,7 @@ struct ProxyState {
     messages_seen: AtomicI64,
     faulted: AtomicBool,
     is_test_over: AtomicBool,
-    /// Which process to freeze.
+    /// Process to freeze.
     client_pid: AtomicU32,
 }
 
@@ -69,7 +66,7 @@ impl Proxy {
         let accepting = shared.clone();
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                // A new connection of a client that is cut off leads nowhere either.
+                // A new connection of a client that is cut off is not forwarded either.
                 if accepting.is_test_over.load(Ordering::SeqCst) {
                     return;
                 }
@@ -79,7 +76,7 @@ impl Proxy {
         Proxy { port, state: shared }
     }
 
-    /// Let the fault happen at the message number `at` from now on.
+    /// Inject the fault at message `at`, counted from now.
     fn arm(&self, at: i64) {
         self.state.messages_seen.store(0, Ordering::SeqCst);
         self.state.messages_until_fault.store(at, Ordering::SeqCst);
@@ -115,7 +112,7 @@ impl ProxyState {
         });
     }
 
-    /// After the cut connections stay open until the test is over.
+    /// A cut connection stays open until the test is over.
     fn hold_open_while_cut(&self) {
         while self.is_cut() && !self.is_test_over.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(10));
@@ -127,7 +124,7 @@ impl ProxyState {
     }
 
     fn forward_requests(&self, client: &mut TcpStream, server: &mut UnixStream) -> io::Result<()> {
-        // The first message has no type.
+        // The first message has no type byte.
         let mut header = 4;
         loop {
             let message = read_message(client, header)?;
@@ -163,7 +160,7 @@ impl ProxyState {
     }
 }
 
-/// One message of a client, whole.
+/// One complete message of the client.
 fn read_message(client: &mut TcpStream, header: usize) -> io::Result<Vec<u8>> {
     let mut message = vec![0; header];
     client.read_exact(&mut message)?;
@@ -178,9 +175,9 @@ fn signal(process: u32, name: &str) {
     assert!(sent.unwrap().success());
 }
 
-/// Try to lead as a standby does, over and over; how long it took.
+/// Retry to acquire leadership as a standby does. Returns the time it took, the store and its epoch.
 fn take_over(config: &PostgresConfig) -> (Duration, Store, u64) {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let config = StoreConfig::Postgres(config.clone());
     let begin = Instant::now();
     std::thread::spawn(move || {
@@ -190,18 +187,18 @@ fn take_over(config: &PostgresConfig) -> (Duration, Store, u64) {
                 Ok(Leadership::Leading { epoch, .. }) => {
                     let waited = begin.elapsed();
                     store.journal.renew_lease(LEASE_MS).unwrap();
-                    break drop(tell.send((waited, store, epoch)));
+                    break drop(sender.send((waited, store, epoch)));
                 }
                 Ok(Leadership::Standby { .. }) => std::thread::sleep(Duration::from_millis(50)),
-                Err(error) => panic!("the standby met {error}"),
+                Err(error) => panic!("the standby failed: {error}"),
             }
         }
     });
-    let taken = told.recv_timeout(TAKEOVER_MAX);
+    let taken = receiver.recv_timeout(TAKEOVER_MAX);
     taken.unwrap_or_else(|_| panic!("nobody leads {TAKEOVER_MAX:?} after the leader was lost"))
 }
 
-/// What the leader does when it is lost.
+/// Operation of the leader during which it is lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum LeaderOperation {
     Append,
@@ -209,8 +206,8 @@ enum LeaderOperation {
     Lead,
 }
 
-/// Cut the leader off at message number `at` of an act. False if the act has fewer messages than that.
-fn cut_off_at(act: LeaderOperation, at: i64) -> bool {
+/// Cut the leader off at message `at` of an operation. False if the operation has fewer messages.
+fn cut_off_at(operation: LeaderOperation, at: i64) -> bool {
     let Some(database) = PostgresTestDatabase::new() else { return false };
     let proxy = Proxy::start(&database.config, ProxyFault::CutOff);
     let mut store = open(&StoreConfig::Postgres(proxy.config(&database.config))).unwrap();
@@ -220,35 +217,35 @@ fn cut_off_at(act: LeaderOperation, at: i64) -> bool {
         panic!("nobody leads")
     };
     let mut writer = JournalWriter { store, epoch, seq: 0 };
-    // Once before, so that the tables are there and statements are prepared.
+    // A first append, so that the tables exist and the statements are prepared.
     writer.append(&[tenant("red", None), submit(1, "red", 1)]);
     proxy.arm(at);
     let lost = std::thread::spawn(move || {
-        let done = match act {
+        let result = match operation {
             LeaderOperation::Append => writer.try_append(&[submit(2, "red", 1)]),
             LeaderOperation::Renew => writer.store.journal.renew_lease(SHORT_LEASE_MS),
             LeaderOperation::Lead => {
                 writer.store.journal.acquire_leadership("leader", SHORT_LEASE_MS).map(drop)
             }
         };
-        (done, writer)
+        (result, writer)
     });
     while !proxy.state.faulted.load(Ordering::SeqCst) {
         if lost.is_finished() {
-            assert!(proxy.state.messages_seen.load(Ordering::SeqCst) <= at, "{act:?} {at}");
+            assert!(proxy.state.messages_seen.load(Ordering::SeqCst) <= at, "{operation:?} {at}");
             return false;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
     let (_, store, epoch) = take_over(&database.config);
-    let (done, mut former) = lost.join().unwrap();
-    let Err(fault) = done else { panic!("a leader that is cut off cannot be told that it is done") };
-    assert!(fault.is_recoverable_by_reload(), "{act:?} {at}: {fault}");
+    let (result, mut former) = lost.join().unwrap();
+    let Err(fault) = result else { panic!("the operation of a leader that is cut off cannot succeed") };
+    assert!(fault.is_recoverable_by_reload(), "{operation:?} {at}: {fault}");
     let mut next = JournalWriter { store, epoch, seq: 0 };
     next.seq = next.replay(0).unwrap().len() as u64;
     assert!(
-        next.seq == 2 || act == LeaderOperation::Append && next.seq == 3,
-        "{act:?} {at}: {} entries",
+        next.seq == 2 || operation == LeaderOperation::Append && next.seq == 3,
+        "{operation:?} {at}: {} entries",
         next.seq
     );
     next.append(&[NOOP_EVENT]);
@@ -257,7 +254,7 @@ fn cut_off_at(act: LeaderOperation, at: i64) -> bool {
     true
 }
 
-/// Run the cases in parallel, each number once, until a case says that there is nothing more.
+/// Run the cases 0, 1, 2 … in parallel until they return false. Returns how many returned true.
 fn at_every_message(case: impl Fn(i64) -> bool + Sync) -> i64 {
     let (next, met) = (AtomicI64::new(0), AtomicI64::new(0));
     std::thread::scope(|scope| {
@@ -287,7 +284,7 @@ fn a_leader_that_is_cut_off_while_it_renews_is_replaced() {
     }
 }
 
-/// Some of the messages: the same few statements look for tables again and again.
+/// Every seventh message only: most messages belong to the same few statements, which look for tables.
 #[test]
 fn a_leader_that_is_cut_off_while_it_takes_the_lead_is_replaced() {
     if PostgresTestDatabase::new().is_some() {
@@ -297,7 +294,7 @@ fn a_leader_that_is_cut_off_while_it_takes_the_lead_is_replaced() {
 
 const LEADER_URL_VARIABLE: &str = "MUSTER_TEST_LEADER";
 
-/// Not a test of its own: the process that is frozen. It leads and writes until it is deposed.
+/// Not a test: the process that is frozen. It leads and appends until it is replaced.
 #[test]
 #[ignore = "run by the tests that freeze it"]
 fn leader_to_freeze() {
@@ -314,7 +311,7 @@ fn leader_to_freeze() {
             writer.try_append(&[NOOP_EVENT]).and_then(|()| writer.store.journal.renew_lease(SHORT_LEASE_MS));
         if let Err(fault) = done {
             assert!(fault.is_recoverable_by_reload(), "{fault}");
-            // Over a new connection it hears why.
+            // The next call, over a new connection, returns the reason.
             let fault = writer.try_append(&[NOOP_EVENT]).unwrap_err();
             assert!(matches!(fault, muster_store::StoreError::NotLeader { .. }), "{fault}");
             return;
@@ -322,7 +319,7 @@ fn leader_to_freeze() {
     }
 }
 
-/// The child, which is killed if the test fails.
+/// The child process, killed on drop.
 struct LeaderProcess(Child);
 
 impl Drop for LeaderProcess {
@@ -332,7 +329,7 @@ impl Drop for LeaderProcess {
     }
 }
 
-/// Freeze the leader at message number `at`. False if it lost the lead before that, on a machine that is too busy.
+/// Freeze the leader at message `at`. False if it lost leadership before that, which happens on a busy machine.
 fn freeze_at(at: i64) -> bool {
     let Some(database) = PostgresTestDatabase::new() else { return false };
     let proxy = Proxy::start(&database.config, ProxyFault::Freeze);
@@ -364,12 +361,12 @@ fn freeze_at(at: i64) -> bool {
     next.seq = next.replay(0).unwrap().len() as u64;
     next.append(&[NOOP_EVENT]);
     signal(leader.0.id(), "CONT");
-    assert!(leader.0.wait().unwrap().success(), "at {at}: the leader that woke up was not deposed");
+    assert!(leader.0.wait().unwrap().success(), "at {at}: the thawed leader was not replaced");
     assert_eq!(database.sql("SELECT count(*) FROM journal"), next.seq.to_string());
     true
 }
 
-/// One round of the child has about twenty messages.
+/// One iteration of the child has about twenty messages.
 #[test]
 fn a_leader_that_is_frozen_is_replaced() {
     if PostgresTestDatabase::new().is_some() {
@@ -378,6 +375,6 @@ fn a_leader_that_is_frozen_is_replaced() {
             frozen.fetch_add(i64::from(at < 24 && freeze_at(at)), Ordering::SeqCst);
             at < 24
         });
-        assert!(frozen.into_inner() >= 12, "most leaders lost the lead before they were frozen");
+        assert!(frozen.into_inner() >= 12, "most leaders lost leadership before they were frozen");
     }
 }

@@ -1,4 +1,4 @@
-//! Events for tests, and a writer that writes them in order.
+//! Test fixtures: events, a writer that appends them to a journal, and a random number generator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{JobId, Timestamp};
 use muster_store::{Entry, Leadership, Store, StoreError};
 
-/// Long enough for any test.
+/// Longer than any test.
 pub const LEASE_MS: i64 = 600_000;
 
-/// A store that leads, and the next number.
+/// A store that holds leadership, and the number of its last entry.
 pub struct JournalWriter {
     pub store: Store,
     pub epoch: u64,
@@ -29,7 +29,7 @@ impl JournalWriter {
         JournalWriter::lead_from(store, 0)
     }
 
-    /// Lead a store whose journal already holds entries.
+    /// Lead a store whose journal already has `seq` entries.
     pub fn lead_from(mut store: Store, seq: u64) -> JournalWriter {
         match store.journal.acquire_leadership("test", LEASE_MS).unwrap() {
             Leadership::Leading { epoch, .. } => JournalWriter { store, epoch, seq },
@@ -65,6 +65,25 @@ impl JournalWriter {
         })?;
         assert_eq!(last, entries.last().map_or(after, |entry| entry.seq));
         Ok(entries)
+    }
+}
+
+/// An event that changes no row.
+pub const NOOP_EVENT: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
+
+/// Xorshift generator: the same seed gives the same numbers, so a failure can be reproduced.
+pub struct SeededRandom(pub u64);
+
+impl SeededRandom {
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound.max(1)
+    }
+
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize]
     }
 }
 
@@ -149,7 +168,7 @@ pub fn spec(tenant: &str, name: &str, gpus: u32) -> JobSpec {
     }
 }
 
-/// What asks for so many tasks with a part of a GPU each.
+/// A job whose tasks ask for a share of a GPU each.
 pub fn shared_spec(tenant: &str, tasks: u32, compute_milli: u32) -> JobSpec {
     let mut spec = spec(tenant, "notebook", 1);
     spec.tasks[0].count = tasks;
@@ -187,7 +206,7 @@ pub fn placed_task(node: &str, gpus: &[u8]) -> PlacedTask {
     PlacedTask { rank: 0, group: 0, node: node.parse().unwrap(), gpus: gpus.to_vec(), share: None }
 }
 
-/// A part of one device: thousandths of compute and of memory.
+/// A task with a share of one GPU: thousandths of compute and of memory.
 pub fn placed_share(
     (node, gpu): (&str, u8),
     (compute_milli, memory_milli): (u32, u32),
@@ -202,7 +221,7 @@ pub fn placed(job: JobId, attempt: u32, node: &str, gpus: &[u8]) -> Event {
     placed_tasks(job, attempt, vec![placed_task(node, gpus)])
 }
 
-/// Tasks get their ranks in order.
+/// The tasks get ranks in order.
 pub fn placed_tasks(job: JobId, attempt: u32, mut tasks: Vec<PlacedTask>) -> Event {
     for (rank, task) in (0..).zip(&mut tasks) {
         task.rank = rank;

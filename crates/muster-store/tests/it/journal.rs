@@ -1,4 +1,4 @@
-//! What is written comes back, whole and in order, or the reader stops loudly.
+//! Append and replay: entries come back complete and in order, or the replay stops with an error.
 
 use muster_core::{Event, Timestamp};
 use muster_store::{Entry, StoreError};
@@ -70,7 +70,7 @@ fn a_journal_of_many_pages_replays_in_order(database: &dyn TestDatabase) {
 fn a_batch_is_written_whole_or_not_at_all(database: &dyn TestDatabase) {
     let mut writer = JournalWriter::lead(database.open());
     writer.append(&sample_events());
-    // The last event places a job on a GPU that the one before has just taken.
+    // The last event places a job on a GPU that an earlier event of the batch has taken.
     let batch = [
         submit(3, "red", 1),
         placed(job(1), 1, "n1", &[0, 1]),
@@ -85,7 +85,7 @@ fn a_batch_is_written_whole_or_not_at_all(database: &dyn TestDatabase) {
         assert_eq!(database.sql(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
     }
     assert_eq!(database.sql("SELECT gpu_milli_used FROM tenants WHERE id = 'red'"), "0");
-    // What was right of it can still happen.
+    // The valid events can still be appended.
     writer.append(&batch[..4]);
     assert_eq!(writer.replay(0).unwrap().len(), 8);
 }
@@ -130,7 +130,7 @@ fn an_error_of_the_visitor_ends_the_replay(database: &dyn TestDatabase) {
     assert_eq!(writer.replay(0).unwrap().len(), 5);
 }
 
-/// Spoil a journal of five and see what the reader says.
+/// Run SQL on a journal of five records; returns the error of the replay and the number of entries before it.
 fn replay_after_tampering(database: &dyn TestDatabase, sql: &str) -> (StoreError, usize) {
     let mut writer = JournalWriter::lead(database.open());
     writer.append(&forgotten_events(5));
@@ -143,14 +143,14 @@ fn replay_after_tampering(database: &dyn TestDatabase, sql: &str) -> (StoreError
     (error.unwrap_err(), seen)
 }
 
-fn check_replay_stops_at_record_3(database: &dyn TestDatabase, sql: &str, words: &[&str]) {
+fn check_replay_stops_at_record_3(database: &dyn TestDatabase, sql: &str, parts: &[&str]) {
     let (error, seen) = replay_after_tampering(database, sql);
     let message = error.to_string();
     assert!(
         matches!(error, StoreError::UnreadableRecord { seq: 3, .. }) && !error.is_recoverable_by_reload(),
         "{message}"
     );
-    assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     assert_eq!(seen, 2);
 }
 
@@ -200,7 +200,7 @@ fn a_journal_behind_its_savepoint_stops_the_replay(database: &dyn TestDatabase) 
     assert!(message.contains("record 9") && message.contains("savepoint"), "{message}");
 }
 
-/// A zero character, which PostgreSQL cannot store in a text, must not stop the server.
+/// PostgreSQL cannot store NUL in a text, which must not stop the server.
 fn texts_with_nul_and_quotes_are_stored(database: &dyn TestDatabase) {
     let mut writer = JournalWriter::lead(database.open());
     let mut odd = spec("red", "a\0b 'quoted' \u{1f980} \\ $1 ?1", 1);

@@ -1,8 +1,7 @@
-//! One leader at a time, and a deposed one cannot write.
+//! Leader election and fencing: one leader at a time, and a former leader cannot write.
 
 use std::time::Duration;
 
-use muster_core::{Event, Timestamp};
 use muster_store::{Leadership, Store, StoreError};
 
 use crate::fixtures::*;
@@ -20,8 +19,6 @@ contract!(
     entries_of_another_epoch_are_refused,
 );
 
-const NOOP_EVENT: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
-
 fn lead(store: &mut Store, lease_ms: i64) -> (u64, u64) {
     match store.journal.acquire_leadership("a", lease_ms).unwrap() {
         Leadership::Leading { epoch, nonce } => (epoch, nonce),
@@ -29,8 +26,8 @@ fn lead(store: &mut Store, lease_ms: i64) -> (u64, u64) {
     }
 }
 
-fn is_not_leader(done: Result<(), StoreError>) -> bool {
-    matches!(done, Err(StoreError::NotLeader { .. }))
+fn is_not_leader(result: Result<(), StoreError>) -> bool {
+    matches!(result, Err(StoreError::NotLeader { .. }))
 }
 
 fn a_second_server_stands_by(database: &dyn TestDatabase) {
@@ -75,7 +72,7 @@ fn a_server_that_never_led_cannot_write(database: &dyn TestDatabase) {
 fn a_replaced_leader_cannot_write(database: &dyn TestDatabase) {
     let mut writer = JournalWriter::lead(database.open());
     writer.append(&[NOOP_EVENT]);
-    // Another server took over: the epoch moves on.
+    // Another server took over: the epoch is incremented.
     database.sql("UPDATE leader SET epoch = epoch + 1, nonce = 5, holder = 'b'");
     let message = writer.try_append(&[NOOP_EVENT]).unwrap_err();
     assert!(
@@ -83,7 +80,7 @@ fn a_replaced_leader_cannot_write(database: &dyn TestDatabase) {
         "{message}"
     );
     assert!(is_not_leader(writer.store.journal.renew_lease(LEASE_MS)));
-    // The same epoch with another nonce is another history.
+    // The same epoch with another nonce belongs to another history.
     database.sql("UPDATE leader SET epoch = epoch - 1");
     assert!(is_not_leader(writer.try_append(&[NOOP_EVENT])));
     assert_eq!(database.sql("SELECT count(*) FROM journal"), "1");
@@ -146,7 +143,7 @@ fn postgres_is_taken_over_when_the_lease_has_run_out() {
     assert_eq!(next.replay(0).unwrap().len(), 2);
 }
 
-/// A deposed leader whose append failed must not keep its transaction open: it holds a lock on the leader row.
+/// A former leader whose append failed must not keep its transaction open, because that locks the leader row.
 #[test]
 fn a_failed_append_leaves_no_lock_behind() {
     let Some(database) = PostgresTestDatabase::new() else { return };
@@ -156,7 +153,7 @@ fn a_failed_append_leaves_no_lock_behind() {
     database.sql("SET lock_timeout = '5s'; UPDATE leader SET epoch = epoch + 1");
 }
 
-/// Many servers try at once; the lock around the migration keeps them apart and exactly one leads.
+/// Of many servers that try at once exactly one leads: the advisory lock serialises takeover and migration.
 #[test]
 fn one_of_many_postgres_servers_leads() {
     let Some(database) = PostgresTestDatabase::new() else { return };
@@ -173,7 +170,7 @@ fn one_of_many_postgres_servers_leads() {
     assert_eq!(database.sql("SELECT epoch FROM leader"), "1");
 }
 
-/// The lock file outlives the lease: while the first process lives, the second one waits.
+/// The lock file outlives the lease: the second server stands by while the first process lives.
 #[test]
 fn sqlite_waits_for_the_lock_file() {
     let database = SqliteTestDatabase::new();
@@ -191,7 +188,7 @@ fn sqlite_waits_for_the_lock_file() {
     ));
 }
 
-/// A server that was killed leaves its lease behind; its successor need not wait for it.
+/// A killed server leaves an unexpired lease behind; its successor need not wait for the end of that lease.
 #[test]
 fn sqlite_is_taken_over_as_soon_as_the_process_is_gone() {
     let database = SqliteTestDatabase::new();
@@ -201,7 +198,7 @@ fn sqlite_is_taken_over_as_soon_as_the_process_is_gone() {
     assert_eq!(lead(&mut database.open(), LEASE_MS).0, 2);
 }
 
-/// Two machines may have the host name and the folder path in common.
+/// Two machines may have the same host name and folder path.
 #[test]
 fn two_postgres_servers_with_the_same_holder_name_do_not_replace_each_other() {
     let Some(database) = PostgresTestDatabase::new() else { return };
@@ -211,7 +208,7 @@ fn two_postgres_servers_with_the_same_holder_name_do_not_replace_each_other() {
     JournalWriter { store: first, epoch, seq: 0 }.append(&[NOOP_EVENT]);
 }
 
-/// A server that knows that its former process has ended need not wait for the lease of that.
+/// A server that declares its own former process dead need not wait for the lease of that process.
 #[test]
 fn a_restarted_postgres_server_need_not_wait_for_its_own_lease() {
     let Some(database) = PostgresTestDatabase::new() else { return };

@@ -1,11 +1,11 @@
-//! One contract for both databases, and what is special to each.
+//! Tests of the store: a contract that both databases must meet, and tests of one database.
 
 #![allow(clippy::unwrap_used)]
 
 mod fixtures;
 mod test_database;
 
-/// Run each of these over SQLite and over PostgreSQL.
+/// Run each test function with SQLite and with PostgreSQL.
 macro_rules! contract {
     ($($name:ident),* $(,)?) => {
         mod sqlite {

@@ -1,4 +1,4 @@
-//! Lists of jobs: every filter, alone and together, page by page, against the plainest possible answer.
+//! Lists of jobs: filters, alone and combined, pages and sorting, compared with a search in memory.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ contract!(
     a_filter_with_more_tenants_than_branches_finds_all_jobs
 );
 
-/// Jobs of three tenants and two users in every state, with labels and an array between them.
+/// Jobs of three tenants and two users in every state, some with labels, and one array.
 fn jobs_in_every_state(database: &dyn TestDatabase) -> JournalWriter {
     let mut writer = JournalWriter::lead(database.open());
     writer.append(&[tenant("red", None), tenant("blue", None), tenant("green", None), node("n1", 8)]);
@@ -28,16 +28,16 @@ fn jobs_in_every_state(database: &dyn TestDatabase) -> JournalWriter {
             writer.append(&[submit_array(number, tenant, 7)]);
             continue;
         }
-        let mut asked = spec(
+        let mut job_spec = spec(
             tenant,
             &format!("{}-{number}", ["Train", "Über-eval", "100%_sure"][number as usize % 3]),
             1,
         );
-        asked.user = ["ada", "bob"][number as usize % 2].to_string();
+        job_spec.user = ["ada", "bob"][number as usize % 2].to_string();
         if number % 5 == 0 {
-            asked.labels.insert("team".to_string(), ["x", "y"][number as usize % 2].to_string());
+            job_spec.labels.insert("team".to_string(), ["x", "y"][number as usize % 2].to_string());
         }
-        writer.append(&[submitted(number, asked)]);
+        writer.append(&[submitted(number, job_spec)]);
         writer.append(&events_by_job_number(job(number)));
     }
     writer.append(&[cancelled(JobId::of_array(30, 2)), cancelled(JobId::of_array(30, 6))]);
@@ -69,7 +69,7 @@ fn events_by_job_number(id: JobId) -> Vec<Event> {
     }
 }
 
-/// What the filter means, in the plainest words.
+/// Reference implementation of the filter.
 fn matches(filter: &JobFilter, row: &JobRow) -> bool {
     filter.tenants.as_ref().is_none_or(|tenants| tenants.contains(&row.tenant))
         && filter.states.as_ref().is_none_or(|states| states.contains(&row.state))
@@ -85,8 +85,8 @@ fn matches(filter: &JobFilter, row: &JobRow) -> bool {
 }
 
 fn filters() -> Vec<JobFilter> {
-    let words = |words: &[&str]| Some(words.iter().map(|word| word.to_string()).collect::<Vec<String>>());
-    let tenants = [None, words(&["red"]), words(&["blue", "green"])];
+    let names = |names: &[&str]| Some(names.iter().map(|name| name.to_string()).collect::<Vec<String>>());
+    let tenants = [None, names(&["red"]), names(&["blue", "green"])];
     let states = [None, Some(vec![JobState::Pending]), Some(vec![JobState::Completed, JobState::Preempted])];
     let rests: [fn(&mut JobFilter); 13] = [
         |_| {},
@@ -172,7 +172,7 @@ fn an_impossible_filter_finds_nothing(database: &dyn TestDatabase) {
     }
 }
 
-/// More pairs of tenant and state than branches are made for.
+/// More pairs of tenant and state than `BRANCHES_MAX`.
 fn a_filter_with_more_tenants_than_branches_finds_all_jobs(database: &dyn TestDatabase) {
     let mut writer = JournalWriter::lead(database.open());
     let names: Vec<String> = (0..40).map(|number| format!("t{number}")).collect();
@@ -185,10 +185,10 @@ fn a_filter_with_more_tenants_than_branches_finds_all_jobs(database: &dyn TestDa
     assert_eq!((numbers, found.total), ((31..=40).rev().collect(), 35));
 }
 
-/// When the lists below are read, later than anything in the story.
+/// Time of the query, later than all events.
 const NOW_MS: i64 = 9_000_000_000_000;
 
-/// What each sort means, in the plainest words.
+/// Reference implementation of the sort keys.
 fn sort_value(by: JobSort, row: &JobRow) -> (Option<i64>, String) {
     let number = |number: i64| (Some(number), String::new());
     let text = |text: &str| (Some(0), text.to_string());
@@ -282,5 +282,5 @@ fn the_tasks_of_an_array_are_counted_by_state(database: &dyn TestDatabase) {
         rows.iter().map(|row| (row.state, row.tasks, row.first, row.last)).collect::<Vec<_>>()
     };
     assert_eq!(counts(30), [(JobState::Cancelled, 2, 2, 6), (JobState::Pending, 5, 0, 5)]);
-    assert_eq!(counts(31), [], "a job that is no array has no tasks of one");
+    assert_eq!(counts(31), [], "a job that is not an array has no array tasks");
 }

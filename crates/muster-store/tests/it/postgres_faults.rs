@@ -1,14 +1,11 @@
-//! PostgreSQL goes away at the worst moments.
+//! Lost connections and unreachable PostgreSQL servers.
 
-use muster_core::{Event, Timestamp};
 use muster_store::{PostgresConfig, StoreConfig, StoreError};
 
 use crate::fixtures::*;
 use crate::test_database::{PostgresTestDatabase, TestDatabase};
 
-const NOOP_EVENT: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
-
-/// End every connection of ours to this database.
+/// Terminate all other connections to this database.
 fn terminate_connections(database: &PostgresTestDatabase) {
     database.sql(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -28,7 +25,7 @@ fn a_terminated_connection_is_reopened() {
         let error = writer.try_append(&[NOOP_EVENT]).unwrap_err();
         assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
         assert!(error.is_recoverable_by_reload());
-        // The same leader goes on over a new connection.
+        // The leader continues over a new connection.
         writer.append(&[NOOP_EVENT]);
         assert_eq!(writer.replay(0).unwrap().len(), 2 + round);
         terminate_connections(&database);
@@ -36,7 +33,7 @@ fn a_terminated_connection_is_reopened() {
         writer.store.savepoints.save(1, b"state").unwrap();
     }
     terminate_connections(&database);
-    // A reader may meet a dead connection once for each that the pool held.
+    // A reader may fail once for each dead connection of the pool.
     let tries = (0..10).filter(|_| writer.store.tables.ping().is_err()).count();
     assert!(tries <= 2, "{tries} readers failed");
     writer.store.tables.ping().unwrap();
@@ -45,8 +42,8 @@ fn a_terminated_connection_is_reopened() {
     writer.store.journal.renew_lease(LEASE_MS).unwrap();
 }
 
-/// Cut off at random moments while batches are written: every batch is there whole or not at all, and every one
-/// that was acknowledged is there.
+/// Connections are terminated at random times during appends: each batch is stored whole or not at all, and no
+/// acknowledged batch is missing.
 #[test]
 fn no_acknowledged_batch_is_lost_when_connections_die() {
     let Some(database) = PostgresTestDatabase::new() else { return };
@@ -72,18 +69,18 @@ fn no_acknowledged_batch_is_lost_when_connections_die() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    assert!(faults > 0, "nothing was cut off");
+    assert!(faults > 0, "no connection was terminated");
     assert_eq!(reload(&mut writer), writer.seq);
     assert_eq!(writer.seq % 10, 0);
 }
 
-/// What is in the journal, once the database answers again. Acknowledged entries must all be there.
+/// Number of entries in the journal, once the database answers. All acknowledged entries must be there.
 fn reload(writer: &mut JournalWriter) -> u64 {
     loop {
         if let Ok(entries) = writer.replay(0) {
             let last = entries.len() as u64;
             assert!(last >= writer.seq, "{} acknowledged, {last} there", writer.seq);
-            assert_eq!(last % 10, 0, "a batch is there in part");
+            assert_eq!(last % 10, 0, "a batch is stored in part");
             return last;
         }
     }
@@ -112,7 +109,7 @@ fn a_server_that_is_not_there_is_unavailable() {
     }
 }
 
-/// The handles may be dropped inside of an async program, where blocking is not allowed.
+/// The handles may be dropped within an async runtime, where blocking is not allowed.
 #[test]
 fn a_store_may_be_dropped_inside_of_a_runtime() {
     let Some(database) = PostgresTestDatabase::new() else { return };

@@ -1,4 +1,4 @@
-//! The files of the database belong to one account.
+//! Permissions of the database files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -25,12 +25,12 @@ fn database_files_are_accessible_to_their_owner_only() {
         store
     };
     let store = lead();
-    assert_eq!(modes(&folder), ["600"; 4], "as they are made");
+    assert_eq!(modes(&folder), ["600"; 4], "new files");
     for name in FILES {
         std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o644)).unwrap();
     }
     drop(store);
     let _store = lead();
-    assert_eq!(modes(&folder), ["600"; 4], "repaired when an older version left them open");
+    assert_eq!(modes(&folder), ["600"; 4], "files that an older release left accessible");
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -1,6 +1,5 @@
-//! A saved state comes back as it was saved, or the one before it does.
+//! Savepoints: the newest complete one is returned, or the one before it if it is unreadable.
 
-use muster_core::{Event, Timestamp};
 use muster_store::{Savepoint, StoreError};
 
 use crate::fixtures::*;
@@ -16,7 +15,7 @@ contract!(
     saving_does_not_keep_the_writer_waiting,
 );
 
-/// Two and a half chunks of bytes that are not all alike.
+/// Two and a half chunks of varying bytes.
 fn state(seed: u8) -> Vec<u8> {
     (0..2_621_440_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8 ^ seed).collect()
 }
@@ -24,7 +23,7 @@ fn state(seed: u8) -> Vec<u8> {
 fn begin(database: &dyn TestDatabase, entries: u64) -> JournalWriter {
     let mut writer = JournalWriter::lead(database.open());
     for _ in 0..entries {
-        writer.append(&[Event::Forgotten { before: Timestamp(0), trimmed_before: None }]);
+        writer.append(&[NOOP_EVENT]);
     }
     writer
 }
@@ -62,7 +61,7 @@ fn a_torn_savepoint_is_skipped(database: &dyn TestDatabase) {
     // Never finished.
     database.sql("UPDATE savepoints SET complete = (1 = 0) WHERE seq = 5");
     assert_eq!(newest(&writer), Some((3, state(3))));
-    // Finished, it says, but a chunk is not there.
+    // Marked as complete, but without one of its chunks.
     database.sql("UPDATE savepoints SET complete = (1 = 1) WHERE seq = 5; DELETE FROM savepoint_chunks WHERE seq = 5 AND chunk = 1");
     assert_eq!(newest(&writer), Some((3, state(3))));
 }
@@ -96,20 +95,20 @@ fn an_interrupted_save_can_be_repeated(database: &dyn TestDatabase) {
     assert_eq!(newest(&writer), Some((3, state(4))));
 }
 
-/// A state of forty chunks is saved while the writer goes on; nobody fails and both are there at the end.
+/// A state of forty chunks is saved while the journal is appended to: both succeed.
 fn saving_does_not_keep_the_writer_waiting(database: &dyn TestDatabase) {
     let mut writer = begin(database, 5);
     let large: Vec<u8> = state(7).into_iter().cycle().take(40 * 1024 * 1024).collect();
     let savepoints = writer.store.savepoints.clone();
-    let mut between = 0;
+    let mut batches = 0;
     std::thread::scope(|scope| {
         let saving = scope.spawn(|| savepoints.save(5, &large).unwrap());
         while !saving.is_finished() {
-            writer.append(&[Event::Forgotten { before: Timestamp(0), trimmed_before: None }]);
-            between += 1;
+            writer.append(&[NOOP_EVENT]);
+            batches += 1;
         }
     });
-    assert!(between > 3, "only {between} batches while saving");
+    assert!(batches > 3, "only {batches} batches while saving");
     assert_eq!(newest(&writer), Some((5, large)));
-    assert_eq!(writer.replay(0).unwrap().len() as u64, 5 + between);
+    assert_eq!(writer.replay(0).unwrap().len() as u64, 5 + batches);
 }

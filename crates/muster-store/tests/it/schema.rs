@@ -1,4 +1,4 @@
-//! The tables are made once, by the leader, and an older release keeps its hands off newer ones.
+//! Schema migrations: run once, by the leader; a newer schema is refused.
 
 use muster_core::gpu::gpu_share::ShareMode;
 use muster_core::{Event, Timestamp};
@@ -13,6 +13,7 @@ contract!(
     a_newer_database_is_refused,
     a_changed_migration_is_refused,
     live_leases_survive_the_migration_to_gpu_shares,
+    live_claims_survive_the_renaming_of_their_table,
 );
 
 fn tables_exist_after_the_first_leader(database: &dyn TestDatabase) {
@@ -45,7 +46,7 @@ fn a_newer_database_is_refused(database: &dyn TestDatabase) {
          SELECT 99, 'from_the_future', applied_on, checksum FROM refinery_schema_history LIMIT 1",
     );
     let error = database.open().journal.acquire_leadership("b", LEASE_MS).unwrap_err();
-    assert!(matches!(error, StoreError::NewerSchema { found: 99, known: 13 }), "{error}");
+    assert!(matches!(error, StoreError::NewerSchema { found: 99, known: 14 }), "{error}");
     assert!(error.to_string().contains("start the release that wrote it"), "{error}");
 }
 
@@ -58,7 +59,7 @@ fn a_changed_migration_is_refused(database: &dyn TestDatabase) {
     assert!(matches!(error, StoreError::InvariantViolated { .. }), "{error}");
 }
 
-/// Tables of the release before GPUs were shared, with a job that ended, one that runs and one that waits.
+/// Rows of schema version 5, before GPU shares: a job that ended, one that runs and one that waits.
 const BEFORE_SHARES: &str = "
     INSERT INTO tenants (id, name, email, organization, priority_tier, weight, allow_preemption, can_preempt_others,
         active, max_gpus, gpus_used, cpus_used, memory_mib_used, gpu_memory_mib_used, jobs_used, gpus_ceiling, config,
@@ -105,16 +106,38 @@ fn live_leases_survive_the_migration_to_gpu_shares(database: &dyn TestDatabase) 
     let half = |number, gpu| {
         placed_tasks(job(number), 1, vec![placed_share(("n1", gpu), (500, 500), ShareMode::Mps)])
     };
-    let mut refused = |event, word| {
+    let mut refused = |event, part| {
         let error = writer.try_append(&[event]).unwrap_err().to_string();
-        assert!(error.contains(word), "{error}");
+        assert!(error.contains(part), "{error}");
     };
-    refused(half(3, 0), "take a GPU");
+    refused(half(3, 0), "add to the usage of a GPU");
     refused(placed(job(3), 1, "n1", &[1]), "add a lease");
     refused(Event::JobWoken { job: job(1), at: Timestamp(9) }, "ended job");
     writer.append(&[half(3, 2), done(job(2), 1), submit(4, "red", 1), placed(job(4), 1, "n1", &[0])]);
     assert_eq!(one("SELECT sum(used_milli) FROM gpus"), "1500");
     assert_eq!(one("SELECT gpu_milli_used FROM tenants"), "2000");
+}
+
+/// Until schema version 13 the table of claims was called `reservations`.
+fn live_claims_survive_the_renaming_of_their_table(database: &dyn TestDatabase) {
+    database.migrate_to_version(13);
+    database.sql(
+        "INSERT INTO reservations (seq, number, idx, job, node, gpus, victims, made_at, until) \
+         VALUES (7, 1, -1, 'job-1', 'n1', '[]', '[]', 5, 50)",
+    );
+    let mut writer = JournalWriter::lead(database.open());
+    let claim = || Event::ClaimMade {
+        job: job(1),
+        tasks: vec![placed_task("n1", &[0])],
+        victims: vec![job(9)],
+        at: Timestamp(6),
+        until: Timestamp(60),
+    };
+    assert!(writer.try_append(&[claim()]).is_err(), "two claims of one job");
+    let end = Event::ClaimEnded { job: job(1), why: "started".to_string(), at: Timestamp(9) };
+    writer.append(&[end, claim()]);
+    assert_eq!(database.sql("SELECT ended_at FROM claims WHERE seq = 7"), "9");
+    assert_eq!(database.sql("SELECT count(*) FROM claims WHERE ended_at IS NULL"), "1");
 }
 
 #[test]
@@ -124,12 +147,12 @@ fn each_in_memory_database_is_separate() {
     writer.store.savepoints.save(2, b"state").unwrap();
     assert_eq!(writer.store.tables.job_counts().unwrap().len(), 1);
     assert_eq!(writer.replay(0).unwrap().len(), 2);
-    // Another one is another one.
+    // A second one starts empty.
     let mut other = JournalWriter::lead(open(&StoreConfig::Sqlite { path: ":memory:".into() }).unwrap());
     assert_eq!(other.replay(0).unwrap().len(), 0);
 }
 
-/// The log lets readers see what was committed last while someone writes.
+/// In WAL mode readers see the last commit while a transaction writes.
 #[test]
 fn sqlite_readers_do_not_wait_for_the_writer() {
     let database = SqliteTestDatabase::new();
@@ -139,5 +162,5 @@ fn sqlite_readers_do_not_wait_for_the_writer() {
     other_writer.execute_batch("BEGIN IMMEDIATE; DELETE FROM jobs").unwrap();
     let begin = std::time::Instant::now();
     assert!(writer.store.tables.job(job(1)).unwrap().is_some());
-    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "the reader waited for the other_writer");
+    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "the reader waited for the writer");
 }

@@ -1,4 +1,4 @@
-//! What the tables say after a story.
+//! Projection of events into the tables, and queries over them.
 
 use std::collections::BTreeMap;
 
@@ -55,10 +55,10 @@ fn begin(database: &dyn TestDatabase) -> JournalWriter {
 
 fn a_job_row_follows_the_job_from_queue_to_end(database: &dyn TestDatabase) {
     let mut writer = begin(database);
-    let mut asked = spec("red", "train", 2);
-    asked.labels.insert("team".to_string(), "vision".to_string());
-    asked.start_after = Some(Timestamp(77));
-    writer.append(&[submitted(1, asked.clone())]);
+    let mut job_spec = spec("red", "train", 2);
+    job_spec.labels.insert("team".to_string(), "vision".to_string());
+    job_spec.start_after = Some(Timestamp(77));
+    writer.append(&[submitted(1, job_spec.clone())]);
     let row = |writer: &JournalWriter| writer.store.tables.job(job(1)).unwrap().unwrap().row;
     let queued = row(&writer);
     assert_eq!((queued.state, queued.phase.as_str()), (JobState::Pending, "Queued"));
@@ -92,7 +92,7 @@ fn a_job_row_follows_the_job_from_queue_to_end(database: &dyn TestDatabase) {
     assert_eq!((ended.gpu_ms, ended.cpu_ms, ended.cost_micro), (900, 3_600, 5));
 
     let detail = writer.store.tables.job(job(1)).unwrap().unwrap();
-    assert_eq!(detail.spec, asked);
+    assert_eq!(detail.spec, job_spec);
     assert!(writer.store.tables.job(job(2)).unwrap().is_none());
     assert!(muster_json::to_string(&detail).contains("\"id\":\"job-1\""));
 }
@@ -107,8 +107,8 @@ fn a_preempted_job_waits_again(database: &dyn TestDatabase) {
     assert_eq!((row.preemptions, row.wakes_at, row.ended_at), (1, Some(5_000), None));
     writer.append(&[placed(job(1), 2, "n2", &[0, 1]), started(job(1), 2, "n2"), done(job(1), 2)]);
     let attempts = writer.store.tables.attempts(job(1)).unwrap();
-    let words: Vec<(u32, &str)> = attempts.iter().map(|row| (row.attempt, row.state.as_str())).collect();
-    assert_eq!(words, vec![(1, "Preempted"), (2, "Done")]);
+    let states: Vec<(u32, &str)> = attempts.iter().map(|row| (row.attempt, row.state.as_str())).collect();
+    assert_eq!(states, vec![(1, "Preempted"), (2, "Done")]);
     assert_eq!(attempts[1].nodes, vec!["n2".to_string()]);
     let row = writer.store.tables.job(job(1)).unwrap().unwrap().row;
     assert_eq!((row.gpu_ms, row.attempt, row.preemptions), (1_800, 2, 1));
@@ -117,14 +117,14 @@ fn a_preempted_job_waits_again(database: &dyn TestDatabase) {
 fn a_restarted_job_counts_its_restarts(database: &dyn TestDatabase) {
     let mut writer = begin(database);
     writer.append(&[submit(1, "red", 1)]);
-    let backs = [
+    let causes = [
         RequeueCause::Restarted,
         RequeueCause::Requeued,
         RequeueCause::Requeued,
         RequeueCause::Restarted,
         RequeueCause::Restarted,
     ];
-    for (attempt, because) in (1..).zip(backs) {
+    for (attempt, because) in (1..).zip(causes) {
         let next = NextPhase::Queued { because, wakes_at: None };
         writer.append(&[placed(job(1), attempt, "n1", &[0]), attempt_ended(job(1), attempt, 1, next)]);
     }
@@ -140,7 +140,7 @@ fn a_stopping_attempt_stores_its_cause(database: &dyn TestDatabase) {
     let stopping =
         Event::AttemptStopping { job: job(1), attempt: 1, cause, grace_ms: 30, at: Timestamp(150) };
     writer.append(&[submit(1, "red", 2), placed(job(1), 1, "n1", &[0, 1]), stopping]);
-    // It had not been seen running when it was told to stop; a late word changes the time, not the phase.
+    // It was ordered to stop before its start was reported; the late report sets the start time, not the phase.
     writer.append(&[started(job(1), 1, "n1")]);
     let row = writer.store.tables.job(job(1)).unwrap().unwrap().row;
     assert_eq!((row.state, row.phase.as_str(), row.started_at), (JobState::Running, "Stopping", Some(200)));
@@ -181,11 +181,11 @@ fn a_declared_node_registers_and_keeps_its_labels(database: &dyn TestDatabase) {
         Event::NodeDeclared { node: n9(), facts, by: by.clone(), at },
         Event::NodeLabelled { node: n9(), labels, taints: None, by, at },
     ]);
-    let told = "SELECT CAST(declared AS TEXT) || ' ' || labels FROM nodes WHERE id = 'n9'";
-    let declared = database.sql(told);
+    let declared_and_labels = "SELECT CAST(declared AS TEXT) || ' ' || labels FROM nodes WHERE id = 'n9'";
+    let declared = database.sql(declared_and_labels);
     assert!(["1 {\"zone\":\"b\"}", "true {\"zone\":\"b\"}"].contains(&declared.as_str()), "{declared}");
     writer.append(&[node("n9", 2)]);
-    let joined = database.sql(told);
+    let joined = database.sql(declared_and_labels);
     assert!(["0 {\"zone\":\"b\"}", "false {\"zone\":\"b\"}"].contains(&joined.as_str()), "{joined}");
 }
 
@@ -219,7 +219,7 @@ fn a_changed_array_task_does_not_copy_the_spec(database: &dyn TestDatabase) {
     assert_eq!(detail.spec.labels["a"], "b");
     let other = writer.store.tables.job(JobId::of_array(1, 2)).unwrap().unwrap();
     assert_eq!((other.spec.name.as_str(), other.spec.time_limit_ms), ("train-1", Some(60_000)));
-    // What is not message stays.
+    // A field that is not set stays unchanged.
     let change = JobChange { priority: Some(7), ..JobChange::default() };
     writer.append(&[Event::JobChanged { job: task, change, at: Timestamp(6) }]);
     let row = writer.store.tables.job(task).unwrap().unwrap().row;
@@ -234,7 +234,7 @@ fn tasks_of_an_array_share_a_spec(database: &dyn TestDatabase) {
     assert_eq!(database.sql("SELECT count(*) FROM jobs"), "51");
     let task = JobId::of_array(1, 49);
     assert_eq!(writer.store.tables.job(task).unwrap().unwrap().row.id, task);
-    assert!(writer.store.tables.job(job(1)).unwrap().is_none(), "an array is no job");
+    assert!(writer.store.tables.job(job(1)).unwrap().is_none(), "an array is not a job");
 }
 
 fn outcomes_of_jobs_and_arrays(database: &dyn TestDatabase) {
@@ -353,7 +353,7 @@ fn a_lease_stores_its_slot_and_its_part_of_the_gpu(database: &dyn TestDatabase) 
     assert_eq!(writer.store.tables.job(job(2)).unwrap().unwrap().row.gpu_milli, 1_000);
 }
 
-/// The server knew at 9 s that an attempt was over, and it had been over at 1 s.
+/// The processes ended at 1 s; the server received the report at 9 s.
 fn usage_ends_with_the_processes_and_leases_end_with_the_report(database: &dyn TestDatabase) {
     let mut writer = begin(database);
     let mut end = done(job(1), 1);
@@ -469,7 +469,7 @@ fn nodes_are_registered_changed_and_removed(database: &dyn TestDatabase) {
     let state = || database.sql("SELECT state FROM nodes WHERE id = 'n1'");
     let present = || database.sql("SELECT count(*) FROM gpus WHERE node = 'n1' AND removed_at IS NULL");
     assert_eq!((health().as_str(), state().as_str(), present().as_str()), ("degraded", "Draining", "8"));
-    // Saying anew what it is keeps what was message about it; a device that is gone is gone.
+    // A new registration keeps health and state; GPUs that it does not list are removed.
     writer.append(&[node("n1", 4)]);
     assert_eq!((health().as_str(), state().as_str(), present().as_str()), ("degraded", "Draining", "4"));
     writer.append(&[node("n1", 2), node("n1", 4)]);
@@ -510,7 +510,7 @@ fn windows_open_and_close(database: &dyn TestDatabase) {
     );
 }
 
-/// What was noted last before a span counts at its beginning, and other buckets do not count at all.
+/// The last reasons before the time span apply at its beginning; other buckets are ignored.
 fn waits_are_read_by_bucket_and_time(database: &dyn TestDatabase) {
     let mut writer = begin(database);
     let note = |bucket: &str, job: u64, at: i64| {
@@ -550,14 +550,14 @@ fn claims_begin_and_end(database: &dyn TestDatabase) {
     };
     writer.append(&[claim()]);
     assert!(writer.try_append(&[claim()]).is_err(), "two claims of one job");
-    assert_eq!(database.sql("SELECT victims FROM reservations"), r#"["job-9"]"#);
-    assert_eq!(database.sql("SELECT node FROM reservations"), "n1, n2");
+    assert_eq!(database.sql("SELECT victims FROM claims"), r#"["job-9"]"#);
+    assert_eq!(database.sql("SELECT node FROM claims"), "n1, n2");
     let gpus = r#"["n1/gpu-0","n1/gpu-1","n2/gpu-0","n2/gpu-1"]"#;
-    assert_eq!(database.sql("SELECT gpus FROM reservations"), gpus);
+    assert_eq!(database.sql("SELECT gpus FROM claims"), gpus);
     let end = || Event::ClaimEnded { job: job(1), why: "started".to_string(), at: Timestamp(9) };
     writer.append(&[end(), claim(), end()]);
     assert!(writer.try_append(&[end()]).is_err(), "no claim to end");
-    assert_eq!(database.sql("SELECT count(*) FROM reservations WHERE ended_at = 9"), "2");
+    assert_eq!(database.sql("SELECT count(*) FROM claims WHERE ended_at = 9"), "2");
 }
 
 fn tokens_keep_only_the_hash(database: &dyn TestDatabase) {

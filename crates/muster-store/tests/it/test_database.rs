@@ -1,4 +1,4 @@
-//! The databases a contract runs over.
+//! Databases for contract tests.
 
 use std::path::PathBuf;
 
@@ -6,21 +6,19 @@ use muster_store::testing::{self, PostgresServer};
 use muster_store::{PostgresConfig, Store, StoreConfig, open};
 use rusqlite::types::ValueRef;
 
-/// A database of its own for one test.
+/// The database of one test.
 pub trait TestDatabase {
-    /// Another handle to the same database, as a second server would open it.
+    /// Open another handle to the same database, as a second server would.
     fn open(&self) -> Store;
 
-    /// Where the database is.
     fn config(&self) -> StoreConfig;
 
-    /// Run SQL behind the store's back; the first cell of the answer, if there is one.
+    /// Run SQL without the store; returns the first cell of the result, or an empty string.
     fn sql(&self, sql: &str) -> String;
 
-    /// The tables of each release.
     fn migrations(&self) -> refinery::Runner;
 
-    /// Make the tables as an older release left them.
+    /// Create the tables with the schema of an older release.
     fn migrate_to_version(&self, version: i32) {
         self.sql(
             "CREATE TABLE refinery_schema_history (version INTEGER PRIMARY KEY, name VARCHAR(255), \
@@ -49,12 +47,12 @@ mod postgres_tables {
     refinery::embed_migrations!("migrations/postgres");
 }
 
-/// A file in a folder of its own.
+/// A SQLite file in a temporary folder.
 pub struct SqliteTestDatabase {
     folder: TempFolder,
 }
 
-/// A folder that is removed at the end.
+/// A temporary folder, deleted on drop.
 pub struct TempFolder(pub PathBuf);
 
 impl TempFolder {
@@ -117,7 +115,7 @@ pub struct PostgresTestDatabase {
 }
 
 impl PostgresTestDatabase {
-    /// `None` where PostgreSQL is not installed.
+    /// `None` if PostgreSQL is not installed.
     pub fn new() -> Option<PostgresTestDatabase> {
         let server = testing::shared_postgres()?;
         Some(PostgresTestDatabase { server, config: server.create_database().unwrap() })

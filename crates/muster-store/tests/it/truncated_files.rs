@@ -1,5 +1,5 @@
-//! Cut the files of SQLite off at any byte: the next leader refuses loudly, or finds whole batches from the first
-//! one on, with tables that say exactly what those batches say.
+//! SQLite files truncated at any byte: the next leader refuses them with an error, or finds whole batches from the first
+//! on, with tables that match those batches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,22 +10,10 @@ use muster_store::{Entry, Leadership, StoreConfig, StoreError, open};
 use crate::fixtures::*;
 use crate::test_database::{SqliteTestDatabase, TempFolder, TestDatabase};
 
-/// Cuts of each file for each of the ways a server may have ended.
+/// Truncations of each file, for each kind of shutdown.
 const CUTS_PER_FILE: u64 = 120;
 
-/// A small generator, so that a failing cut can be repeated.
-struct CutPositions(u64);
-
-impl CutPositions {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
-
-/// Batches of different sizes in which jobs come, run and go.
+/// Batches of different sizes in which jobs are submitted, run and end.
 fn batches() -> Vec<Vec<Event>> {
     let mut batches = vec![vec![tenant("red", None), tenant("blue", None), node("n1", 8)]];
     for round in 0..40 {
@@ -44,34 +32,34 @@ fn batches() -> Vec<Vec<Event>> {
     batches
 }
 
-/// How a server ended.
+/// How the server ended.
 #[derive(Debug, Clone, Copy)]
 enum Shutdown {
-    /// Killed: the log holds everything that was not copied over yet.
+    /// Killed: the log has all pages since the last checkpoint.
     Killed,
-    /// Killed right after everything was copied over; the log is still there.
+    /// Killed right after a checkpoint of the whole log; the log still exists.
     KilledAfterCheckpoint,
-    /// Killed with a little new in the log after a copy.
+    /// Killed with a few new pages in the log after a checkpoint.
     KilledSoonAfterCheckpoint,
-    /// Stopped in peace.
+    /// Stopped normally.
     Clean,
 }
 
-/// Files as a server left them, copied while it still ran.
+/// Files as the server left them, copied while it still ran.
 fn files_after(end: Shutdown) -> TempFolder {
     let database = SqliteTestDatabase::new();
     let mut writer = JournalWriter::lead(database.open());
-    let copy = || database.sql("PRAGMA wal_checkpoint(PASSIVE)");
+    let checkpoint = || database.sql("PRAGMA wal_checkpoint(PASSIVE)");
     let all = batches();
     let (last, rest) = all.split_last().unwrap();
     rest.iter().for_each(|batch| writer.append(batch));
     match end {
-        Shutdown::KilledSoonAfterCheckpoint => drop(copy()),
+        Shutdown::KilledSoonAfterCheckpoint => drop(checkpoint()),
         _ => writer.store.savepoints.save(3, &[7; 30_000]).unwrap(),
     }
     writer.append(last);
     match end {
-        Shutdown::KilledAfterCheckpoint => drop(copy()),
+        Shutdown::KilledAfterCheckpoint => drop(checkpoint()),
         Shutdown::Clean => writer.store.journal.resign().unwrap(),
         _ => {}
     }
@@ -88,7 +76,7 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-/// Everything that was written, up to each batch.
+/// All events up to each batch.
 fn prefixes() -> Vec<Vec<Event>> {
     let mut prefix = Vec::new();
     let mut prefixes = vec![Vec::new()];
@@ -99,7 +87,7 @@ fn prefixes() -> Vec<Vec<Event>> {
     prefixes
 }
 
-/// What the tables say, as text.
+/// Contents of the tables, as text.
 fn contents(path: &Path) -> Vec<String> {
     let connection = rusqlite::Connection::open(path).unwrap();
     let check: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
@@ -118,14 +106,14 @@ fn contents(path: &Path) -> Vec<String> {
     contents
 }
 
-/// What was written, and what the tables must say after each batch.
+/// The events, and the expected contents of the tables after each batch.
 struct History {
     prefixes: Vec<Vec<Event>>,
     contents: BTreeMap<usize, Vec<String>>,
 }
 
 impl History {
-    /// Found by writing so many batches to a fresh database.
+    /// Expected contents after `batches` batches, by writing them to a new database.
     fn wanted_contents(&mut self, batches: usize) -> &Vec<String> {
         self.contents.entry(batches).or_insert_with(|| {
             let database = SqliteTestDatabase::new();
@@ -135,7 +123,7 @@ impl History {
     }
 }
 
-/// Lead what is left, and read all of it.
+/// Lead the database and replay its journal.
 fn recover_events(path: &Path) -> Result<Vec<Event>, StoreError> {
     let mut store = open(&StoreConfig::Sqlite { path: path.to_path_buf() })?;
     match store.journal.acquire_leadership("next", LEASE_MS)? {
@@ -150,7 +138,7 @@ fn recover_events(path: &Path) -> Result<Vec<Event>, StoreError> {
     Ok(events)
 }
 
-/// Cut one file of a copy and see what becomes of it. Returns the number of batches, or `None` if it was refused.
+/// Truncate one file of a copy and recover it. Returns the number of batches, or `None` if it was refused.
 fn truncate_and_recover(files: &TempFolder, name: &str, length: u64, history: &mut History) -> Option<usize> {
     let copy = TempFolder::new();
     copy_files(&files.0, &copy.0);
@@ -168,9 +156,9 @@ fn truncate_and_recover(files: &TempFolder, name: &str, length: u64, history: &m
         Ok(events) => {
             let batches = history.prefixes.iter().position(|prefix| *prefix == events);
             let batches =
-                batches.unwrap_or_else(|| panic!("{name} cut at {length}: a batch is there in part"));
+                batches.unwrap_or_else(|| panic!("{name} cut at {length}: a batch is stored in part"));
             let same = contents(&path) == *history.wanted_contents(batches);
-            assert!(same, "{name} cut at {length}: the tables do not say what {batches} batches say");
+            assert!(same, "{name} cut at {length}: the tables do not match {batches} batches");
             Some(batches)
         }
     }
@@ -179,21 +167,21 @@ fn truncate_and_recover(files: &TempFolder, name: &str, length: u64, history: &m
 fn truncate_at_random_positions(end: Shutdown) {
     let files = files_after(end);
     let mut history = History { prefixes: prefixes(), contents: BTreeMap::new() };
-    let mut dice = CutPositions(0x9e37_79b9_7f4a_7c15);
+    let mut random = SeededRandom(0x9e37_79b9_7f4a_7c15);
     for name in ["muster.db", "muster.db-wal"] {
         let Ok(facts) = std::fs::metadata(files.0.join(name)) else { continue };
-        let (mut refused, mut came_up) = (0, BTreeSet::new());
+        let (mut refused, mut recovered) = (0, BTreeSet::new());
         for _ in 0..CUTS_PER_FILE {
-            match truncate_and_recover(&files, name, dice.below(facts.len().max(1)), &mut history) {
+            match truncate_and_recover(&files, name, random.below(facts.len().max(1)), &mut history) {
                 None => refused += 1,
-                Some(batches) => drop(came_up.insert(batches)),
+                Some(batches) => drop(recovered.insert(batches)),
             }
         }
         println!(
-            "{end:?}, {name}: {refused} of {CUTS_PER_FILE} refused, the others came up with {came_up:?} batches"
+            "{end:?}, {name}: {refused} of {CUTS_PER_FILE} refused, the others recovered {recovered:?} batches"
         );
     }
-    // Uncut, everything is there.
+    // Without truncation all batches are recovered.
     let all = history.prefixes.len() - 1;
     assert_eq!(truncate_and_recover(&files, "muster.db", length(&files), &mut history), Some(all));
 }

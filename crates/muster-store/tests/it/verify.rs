@@ -1,4 +1,4 @@
-//! Whatever is altered, deleted or reordered behind the store's back is found and named.
+//! Verification finds everything that was altered, deleted or reordered without the store.
 
 use muster_store::verify::{Corruption, VerificationReport, verify_database};
 use muster_store::{Entry, Record};
@@ -20,7 +20,7 @@ contract!(
     a_corrupt_savepoint_is_reported,
 );
 
-/// Jobs that ended, failed, run and wait, with everything that this leaves in the tables.
+/// Jobs that ended, failed, run and wait, which fill most tables.
 fn sample_events() -> Vec<muster_core::Event> {
     vec![
         tenant("red", Some(8)),
@@ -54,28 +54,34 @@ fn write_with_two_leaders(database: &dyn TestDatabase) -> JournalWriter {
 }
 
 fn verify(database: &dyn TestDatabase) -> (Vec<Corruption>, VerificationReport) {
-    let mut damages = Vec::new();
-    let examined =
-        verify_database(&database.config(), &mut |_| {}, &mut |damage| damages.push(damage)).unwrap();
-    (damages, examined)
+    let mut corruptions = Vec::new();
+    let report =
+        verify_database(&database.config(), &mut |_| {}, &mut |corruption| corruptions.push(corruption))
+            .unwrap();
+    (corruptions, report)
 }
 
 fn corruption_lines(database: &dyn TestDatabase) -> Vec<String> {
-    verify(database).0.iter().map(|damage| format!("{}: {}", damage.location(), damage.problem())).collect()
+    verify(database)
+        .0
+        .iter()
+        .map(|corruption| format!("{}: {}", corruption.location(), corruption.problem()))
+        .collect()
 }
 
 fn an_untouched_database_passes_verification(database: &dyn TestDatabase) {
     let mut writer = write_with_two_leaders(database);
     writer.store.savepoints.save(16, b"state").unwrap();
     let mut visited = 0;
-    let mut damages = Vec::new();
-    let examined =
-        verify_database(&database.config(), &mut |_| visited += 1, &mut |damage| damages.push(damage))
-            .unwrap();
-    assert_eq!(damages, Vec::new());
-    assert_eq!((examined.records, examined.chained_records, visited), (16, 16, 16));
-    assert!(examined.tables_compared && examined.rows_compared > 40, "{examined:?}");
-    // It may be in use meanwhile, and is not changed by the look.
+    let mut corruptions = Vec::new();
+    let report = verify_database(&database.config(), &mut |_| visited += 1, &mut |corruption| {
+        corruptions.push(corruption)
+    })
+    .unwrap();
+    assert_eq!(corruptions, Vec::new());
+    assert_eq!((report.records, report.chained_records, visited), (16, 16, 16));
+    assert!(report.tables_compared && report.rows_compared > 40, "{report:?}");
+    // The verified database may be in use, and is not changed.
     writer.append(&[submit(5, "red", 1)]);
 }
 
@@ -108,10 +114,10 @@ fn a_changed_cell_is_reported(database: &dyn TestDatabase) {
         let cell = format!("UPDATE {table} SET {column} = {{}} WHERE {sql_key}");
         let before = database.sql(&format!("SELECT {column} FROM {table} WHERE {sql_key}"));
         database.sql(&cell.replace("{}", to));
-        let places = corruption_lines(database);
-        assert_eq!(places.len(), 1, "{places:?}");
-        assert!(places[0].starts_with(table) && places[0].contains(key), "{places:?}");
-        assert!(places[0].contains("the journal says"), "{places:?}");
+        let lines = corruption_lines(database);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with(table) && lines[0].contains(key), "{lines:?}");
+        assert!(lines[0].contains("the journal says"), "{lines:?}");
         let quoted =
             if before.parse::<i64>().is_ok() { before } else { format!("'{}'", before.replace('\'', "''")) };
         database.sql(&cell.replace("{}", &quoted));
@@ -138,21 +144,21 @@ fn a_changed_record_is_reported(database: &dyn TestDatabase) {
     let _writer = write_with_two_leaders(database);
     database.sql("UPDATE journal SET payload = replace(payload, '900', '901') WHERE seq = 10");
     database.sql("UPDATE journal SET at_ms = at_ms + 1 WHERE seq = 3");
-    let (damages, examined) = verify(database);
-    let seqs: Vec<String> = damages.iter().map(Corruption::location).collect();
+    let (corruptions, report) = verify(database);
+    let seqs: Vec<String> = corruptions.iter().map(Corruption::location).collect();
     assert_eq!(seqs, ["journal record 3", "journal record 10"]);
-    assert!(damages[0].problem().contains("checksum") && !examined.tables_compared, "{damages:?}");
+    assert!(corruptions[0].problem().contains("checksum") && !report.tables_compared, "{corruptions:?}");
 }
 
 fn a_missing_record_is_reported(database: &dyn TestDatabase) {
     let _writer = write_with_two_leaders(database);
     database.sql("DELETE FROM journal WHERE seq IN (4, 5)");
-    assert_eq!(corruption_lines(database), ["journal record 4: records 4 to 5 are gone"]);
+    assert_eq!(corruption_lines(database), ["journal record 4: records 4 to 5 are missing"]);
     database.sql("DELETE FROM journal WHERE seq < 4");
-    assert_eq!(corruption_lines(database), ["journal record 1: records 1 to 5 are gone"]);
+    assert_eq!(corruption_lines(database), ["journal record 1: records 1 to 5 are missing"]);
 }
 
-/// As a person would who knows the checksum: only the chain notices.
+/// Rewrite a record and its checksum: only the chain detects that.
 fn rewrite_with_valid_checksum(database: &dyn TestDatabase, entry: &Entry) {
     let record = Record::from_entry(entry);
     database.sql(&format!(
@@ -172,12 +178,12 @@ fn a_rewritten_record_with_a_valid_checksum_is_reported(database: &dyn TestDatab
     let mut changed = entries[4].clone();
     changed.at = muster_core::Timestamp(changed.at.0 + 1);
     rewrite_with_valid_checksum(database, &changed);
-    let places = corruption_lines(database);
+    let lines = corruption_lines(database);
     assert!(
-        !places.is_empty() && places[0].starts_with("journal record 5: does not follow record 4"),
-        "{places:?}"
+        !lines.is_empty() && lines[0].starts_with("journal record 5: does not follow record 4"),
+        "{lines:?}"
     );
-    // A start that reads the record refuses it as well.
+    // A replay that reads the record refuses it as well.
     let message = writer.replay(3).unwrap_err().to_string();
     assert!(message.contains("record 5") && message.contains("does not follow"), "{message}");
     let message = writer.replay(0).unwrap_err().to_string();
@@ -191,22 +197,22 @@ fn swapped_records_are_reported(database: &dyn TestDatabase) {
     std::mem::swap(&mut one.event, &mut other.event);
     rewrite_with_valid_checksum(database, &one);
     rewrite_with_valid_checksum(database, &other);
-    let places = corruption_lines(database);
-    assert!(places.iter().any(|place| place.starts_with("journal record 6: does not follow")), "{places:?}");
+    let lines = corruption_lines(database);
+    assert!(lines.iter().any(|line| line.starts_with("journal record 6: does not follow")), "{lines:?}");
 }
 
-/// Its records have no chain. From the first chained one on, all must be.
+/// Records of older releases have no chain checksum. After the first record with one, all must have one.
 fn a_journal_of_an_older_release_passes_verification(database: &dyn TestDatabase) {
     let mut writer = JournalWriter::lead(database.open());
     writer.append(&sample_events()[..9]);
     database.sql("UPDATE journal SET chain = NULL");
     writer.append(&sample_events()[9..]);
-    let (damages, examined) = verify(database);
-    assert_eq!((damages, examined.chained_records), (Vec::new(), 7));
+    let (corruptions, report) = verify(database);
+    assert_eq!((corruptions, report.chained_records), (Vec::new(), 7));
     writer.replay(0).unwrap();
     database.sql("UPDATE journal SET chain = NULL WHERE seq = 12");
     assert!(
-        corruption_lines(database)[0].starts_with("journal record 12: has lost"),
+        corruption_lines(database)[0].starts_with("journal record 12: has no chain checksum"),
         "{:?}",
         corruption_lines(database)
     );
@@ -237,16 +243,16 @@ fn a_corrupt_savepoint_is_reported(database: &dyn TestDatabase) {
     assert_eq!(corruption_lines(database), ["savepoint 12: a chunk does not match its checksum"]);
 }
 
-/// What the release before the tables of idempotency keys and of charged moments left.
+/// A database of schema version 7, before the tables of idempotency keys and the column `charged_until`.
 const TABLES_V7: &str = include_str!("../golden/tables_v7.sql");
 
 fn tables_of_an_older_release_pass_verification_after_the_upgrade(database: &dyn TestDatabase) {
     database.migrate_to_version(7);
     database.sql(&format!("{TABLES_V7} SELECT 1"));
     let writer = JournalWriter::lead(database.open());
-    let (damages, examined) = verify(database);
-    assert_eq!(damages, vec![]);
-    assert_eq!((examined.records, examined.chained_records, examined.tables_compared), (25, 0, true));
+    let (corruptions, report) = verify(database);
+    assert_eq!(corruptions, vec![]);
+    assert_eq!((report.records, report.chained_records, report.tables_compared), (25, 0, true));
     let job_of =
         |key: &str| writer.store.tables.idempotency_key_use("default", key).unwrap().map(|used| used.job);
     assert_eq!(job_of("KEY1"), Some(job(1)));

@@ -1,4 +1,4 @@
-//! Why a call has no answer, and what the process returns for it.
+//! Why a request failed, and the message and exit code for it.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use muster_protocol::problem::Problem;
 
 use crate::error::{CliError, Exit};
 
-/// What to try without a token that is valid. The server speaks of headers; people here have flags.
+/// The hint for a missing or invalid token. The server's own hint speaks of headers; users of the command line have flags.
 const TOKEN_HINT: &str = "give one with `--token-file FILE`, MUSTER_TOKEN or MUSTER_DATA_DIR";
 
-/// Why a call has no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum CallFailure {
-    /// No connection could be made: nothing was sent.
+    /// No connection could be opened: nothing was sent.
     Unreachable(String),
-    /// The server is there and cannot prove who it is: nothing was sent.
+    /// The certificate of the server is not trusted: nothing was sent.
     Untrusted(String),
-    /// The connection broke: it is not known whether the server acted.
+    /// The connection broke: it is unknown whether the server acted.
     Dropped(String),
-    /// No answer came in time.
+    /// No response arrived within the timeout.
     TimedOut(Duration),
-    /// The server said no.
+    /// The response has an error status.
     Refused(Box<RefusedCall>),
-    /// The call cannot be written down.
+    /// The request cannot be encoded.
     InvalidRequest(String),
 }
 
-/// A refusal or fault in the server's own words.
+/// A refusal or fault in the words of the server.
 #[derive(Debug)]
 pub struct RefusedCall {
     status: StatusCode,
@@ -37,23 +37,27 @@ pub struct RefusedCall {
 }
 
 impl CallFailure {
-    /// The connection broke under us.
     pub fn connection_dropped(error: hyper::Error) -> CallFailure {
         CallFailure::Dropped(error.to_string())
     }
 
-    /// An answer that is not a success.
+    /// A response with an error status. Its body is a problem document, unless a proxy wrote the response.
     pub fn from_response(status: StatusCode, body: &[u8]) -> CallFailure {
         let declined = match muster_json::from_slice::<Problem>(body) {
             Ok(problem) => {
                 RefusedCall { status, code: problem.code, detail: problem.detail, hint: problem.hint }
             }
-            Err(_) => RefusedCall { status, code: String::new(), detail: foreign_response_text(status, body), hint: None },
+            Err(_) => RefusedCall {
+                status,
+                code: String::new(),
+                detail: foreign_response_text(status, body),
+                hint: None,
+            },
         };
         CallFailure::Refused(Box::new(declined))
     }
 
-    /// Whether the same call may succeed in a moment: it is worth sending again, if it can be sent twice.
+    /// Whether the same request may succeed in a moment: worth a retry if the request is idempotent.
     pub fn is_transient(&self) -> bool {
         match self {
             CallFailure::Dropped(_) | CallFailure::TimedOut(_) => true,
@@ -62,32 +66,36 @@ impl CallFailure {
         }
     }
 
-    /// What a person reads, and what the process returns.
+    /// The message and exit code. A server that cannot be reached may be restarting: transient for commands that poll.
     pub fn into_error(self, server: &str) -> CliError {
-        let may_pass = self.is_transient() || matches!(self, CallFailure::Unreachable(_));
-        CliError { is_transient: may_pass, ..self.to_message(server) }
+        let is_transient = self.is_transient() || matches!(self, CallFailure::Unreachable(_));
+        CliError { is_transient, ..self.to_message(server) }
     }
 
     fn to_message(self, server: &str) -> CliError {
         match self {
             CallFailure::Unreachable(why) => {
-                CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}"))
-                    .hint("start one with `muster dev`, or name another with `--server` or MUSTER_SERVER")
+                CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}")).hint(
+                    "start a server with `muster dev`, or name another with `--server` or MUSTER_SERVER",
+                )
             }
             CallFailure::Untrusted(why) => {
                 CliError::new(Exit::Unreachable, format!("cannot trust {server}: {why}"))
                     .hint("name its certificate authority with `--ca-file FILE` or MUSTER_CA_FILE")
             }
             CallFailure::Dropped(why) => {
-                CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}"))
-                    .hint("`muster doctor` looks further; an encrypted server is reached by https://")
+                CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}")).hint(
+                    "`muster doctor` checks the connection; a server with TLS needs an https:// address",
+                )
             }
             CallFailure::TimedOut(waited) => CliError::new(
                 Exit::TimedOut,
                 format!("{server} did not answer within {} s", waited.as_secs()),
             ),
             CallFailure::Refused(declined) => declined.into_error(),
-            CallFailure::InvalidRequest(why) => CliError::failed(format!("cannot ask {server} that: {why}")),
+            CallFailure::InvalidRequest(why) => {
+                CliError::failed(format!("cannot build the request to {server}: {why}"))
+            }
         }
     }
 }
@@ -95,16 +103,19 @@ impl CallFailure {
 impl RefusedCall {
     fn into_error(self) -> CliError {
         if self.status == StatusCode::UNAUTHORIZED {
-            return CliError::new(Exit::NotAllowed, "the server wants a valid token").hint(TOKEN_HINT);
+            return CliError::new(Exit::NotAllowed, "the server requires a valid token").hint(TOKEN_HINT);
         }
-        CliError { hint: self.hint, ..CliError::new(exit_for_status(self.status.as_u16(), &self.code), self.detail) }
+        CliError {
+            hint: self.hint,
+            ..CliError::new(exit_for_status(self.status.as_u16(), &self.code), self.detail)
+        }
     }
 }
 
-/// The problem with which the server ends a stream.
+/// The error for the problem document with which the server ended a stream.
 pub fn stream_error(problem: Problem) -> CliError {
     let hint = match problem.code.as_str() {
-        "token-ended" => Some(format!("a new token is needed: {TOKEN_HINT}")),
+        "token-ended" => Some(format!("use a new token: {TOKEN_HINT}")),
         _ => problem.hint,
     };
     CliError { hint, ..CliError::new(exit_for_status(problem.status, &problem.code), problem.detail) }

@@ -1,4 +1,4 @@
-//! Sending the same thing again, for calls whose key makes that harmless.
+//! Retries of requests whose idempotency key makes a repetition harmless.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use hyper::body::Bytes;
 
 use super::failure::CallFailure;
 
-/// Long enough for a server to be restarted, short enough for a person to wait.
+/// 7 s in total: long enough for a restart of the server, short enough for a person to wait.
 const RETRY_PAUSES: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_millis(800), Duration::from_secs(2), Duration::from_secs(4)];
 
-/// A key that nobody else will draw: 128 random bits. The second choice is only unique on this machine.
+/// 128 random bits; without a random source, a key that is unique on this machine only.
 pub fn new_idempotency_key() -> String {
     let mut bytes = [0_u8; 16];
     match getrandom::fill(&mut bytes) {
@@ -19,18 +19,18 @@ pub fn new_idempotency_key() -> String {
     }
 }
 
-/// Try until there is an answer, or no hope for one. A server that cannot be reached at the first try is not
-/// there; one that goes away in the middle may come back.
+/// Retries after transient failures. A server that is unreachable at the first attempt is taken to be down; a server
+/// that becomes unreachable after a dropped connection may be restarting.
 pub fn retry_until_answered(
     mut attempt: impl FnMut() -> Result<Bytes, CallFailure>,
     pause: impl Fn(Duration),
 ) -> Result<Bytes, CallFailure> {
     let mut outcome = attempt();
-    let mut was_there = false;
+    let mut was_reached = false;
     for wait in RETRY_PAUSES {
         match &outcome {
-            Err(failure) if failure.is_transient() => was_there = true,
-            Err(CallFailure::Unreachable(_)) if was_there => {}
+            Err(failure) if failure.is_transient() => was_reached = true,
+            Err(CallFailure::Unreachable(_)) if was_reached => {}
             _ => return outcome,
         }
         pause(wait);
@@ -58,11 +58,11 @@ mod tests {
 
     #[test]
     fn dropped_connections_are_retried_and_unreachable_servers_are_not() {
-        let broke = || Err(CallFailure::Dropped("reset".into()));
-        let away = || Err(CallFailure::Unreachable("refused".into()));
-        assert_eq!(attempts_made(vec![broke(), away(), Ok(Bytes::new())]), (3, true));
-        assert_eq!(attempts_made(vec![away()]), (1, false));
-        assert_eq!(attempts_made(vec![broke(), broke(), broke(), broke(), broke()]), (5, false));
+        let dropped = || Err(CallFailure::Dropped("reset".into()));
+        let unreachable = || Err(CallFailure::Unreachable("refused".into()));
+        assert_eq!(attempts_made(vec![dropped(), unreachable(), Ok(Bytes::new())]), (3, true));
+        assert_eq!(attempts_made(vec![unreachable()]), (1, false));
+        assert_eq!(attempts_made(vec![dropped(), dropped(), dropped(), dropped(), dropped()]), (5, false));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Server-sent events: a body that is read piece by piece until the server ends it.
+//! Server-sent events: a response body that is parsed in chunks until the server ends it.
 
 use http_body_util::BodyExt;
 use hyper::Response;
@@ -9,13 +9,12 @@ use crate::error::{CliError, Exit};
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SseEvent {
-    /// What kind it is; `message` when the server does not say.
+    /// The event type; `message` if the server names none.
     pub event: String,
-    /// What it says; several lines are joined.
+    /// The lines of data, joined.
     pub data: String,
 }
 
-/// A stream that is being followed.
 pub struct EventStream {
     body: Incoming,
     reader: SseParser,
@@ -26,15 +25,17 @@ impl EventStream {
         EventStream { body: response.into_body(), reader: SseParser::default() }
     }
 
-    /// The next event; `None` when the server has ended the stream. May be dropped and called again.
+    /// The next event; `None` if the server has ended the stream. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<SseEvent>, CliError> {
         loop {
-            if let Some(message) = self.reader.next_event() {
-                return Ok(Some(message));
+            if let Some(event) = self.reader.next_event() {
+                return Ok(Some(event));
             }
             match self.body.frame().await {
                 None => return Ok(None),
-                Some(Ok(frame)) => self.reader.push_bytes(frame.data_ref().map(AsRef::as_ref).unwrap_or_default()),
+                Some(Ok(frame)) => {
+                    self.reader.push_bytes(frame.data_ref().map(AsRef::as_ref).unwrap_or_default())
+                }
                 Some(Err(error)) => {
                     return Err(CliError::new(Exit::Unreachable, format!("the stream broke: {error}")));
                 }
@@ -43,7 +44,6 @@ impl EventStream {
     }
 }
 
-/// Cuts bytes into events.
 #[derive(Debug, Default)]
 struct SseParser {
     bytes: Vec<u8>,
@@ -54,24 +54,24 @@ impl SseParser {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole event. Comments, which keep the connection awake, are events without data and skipped.
+    /// The next complete event. Keep-alive comments have no data and are skipped.
     fn next_event(&mut self) -> Option<SseEvent> {
         while let Some(end) = end_of_event(&self.bytes) {
             let block: Vec<u8> = self.bytes.drain(..end).collect();
-            if let Some(message) = parse_event(&String::from_utf8_lossy(&block)) {
-                return Some(message);
+            if let Some(event) = parse_event(&String::from_utf8_lossy(&block)) {
+                return Some(event);
             }
         }
         None
     }
 }
 
-/// Where the first event ends: after an empty line.
+/// The length of the first event: it ends after an empty line.
 fn end_of_event(bytes: &[u8]) -> Option<usize> {
     let mut line_is_empty = true;
-    for (place, byte) in bytes.iter().enumerate() {
+    for (index, byte) in bytes.iter().enumerate() {
         match byte {
-            b'\n' if line_is_empty => return Some(place + 1),
+            b'\n' if line_is_empty => return Some(index + 1),
             b'\n' => line_is_empty = true,
             b'\r' => {}
             _ => line_is_empty = false,
@@ -81,26 +81,26 @@ fn end_of_event(bytes: &[u8]) -> Option<usize> {
 }
 
 fn parse_event(block: &str) -> Option<SseEvent> {
-    let mut message = SseEvent { event: "message".to_string(), data: String::new() };
+    let mut parsed = SseEvent { event: "message".to_string(), data: String::new() };
     let mut data: Vec<&str> = Vec::new();
     for line in block.lines() {
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
-            "event" => message.event = value.to_string(),
+            "event" => parsed.event = value.to_string(),
             "data" => data.push(value),
             _ => {}
         }
     }
-    message.data = data.join("\n");
-    (!data.is_empty()).then_some(message)
+    parsed.data = data.join("\n");
+    (!data.is_empty()).then_some(parsed)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn message(event: &str, data: &str) -> SseEvent {
+    fn event(event: &str, data: &str) -> SseEvent {
         SseEvent { event: event.to_string(), data: data.to_string() }
     }
 
@@ -114,7 +114,7 @@ mod tests {
                 reader.push_bytes(piece.as_bytes());
                 seen.extend(std::iter::from_fn(|| reader.next_event()));
             }
-            assert_eq!(seen, [message("log", "{\"a\":1}"), message("message", "one\ntwo")], "cut at {cut}");
+            assert_eq!(seen, [event("log", "{\"a\":1}"), event("message", "one\ntwo")], "cut at {cut}");
         }
     }
 

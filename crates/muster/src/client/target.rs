@@ -1,10 +1,9 @@
-//! What a call asks for: a path under `/api/v1` with its query, written so that no name can break out of it.
+//! The target of a request: a path under `/api/v1` with its query, percent-encoded so that no name can change the path.
 
 use std::fmt;
 
 const API_BASE_PATH: &str = "/api/v1";
 
-/// A path and a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestTarget {
     path: String,
@@ -12,24 +11,24 @@ pub struct RequestTarget {
 }
 
 impl RequestTarget {
-    /// A path under `/api/v1`, as written in the program.
+    /// A path under `/api/v1`, taken as it is.
     pub fn new(path: &str) -> RequestTarget {
         RequestTarget { path: format!("{API_BASE_PATH}/{path}"), query: String::new() }
     }
 
-    /// A path outside of it, such as `/health`.
+    /// A path outside of `/api/v1`, such as `/health`.
     pub fn absolute(path: &str) -> RequestTarget {
         RequestTarget { path: path.to_string(), query: String::new() }
     }
 
-    /// One more step of the path, from a person.
+    /// Appends a path segment, percent-encoded: it may come from the user.
     pub fn segment(mut self, name: &str) -> RequestTarget {
         self.path.push('/');
         percent_encode(name, &mut self.path);
         self
     }
 
-    /// A field of the query.
+    /// Appends a query parameter.
     pub fn query(mut self, key: &str, value: impl fmt::Display) -> RequestTarget {
         self.query.push(if self.query.is_empty() { '?' } else { '&' });
         self.query.push_str(key);
@@ -38,7 +37,7 @@ impl RequestTarget {
         self
     }
 
-    /// The same, where there is something to say.
+    /// Appends a query parameter that has a value.
     pub fn query_if_some(self, key: &str, value: Option<impl fmt::Display>) -> RequestTarget {
         match value {
             Some(value) => self.query(key, value),
@@ -59,7 +58,7 @@ impl From<&str> for RequestTarget {
     }
 }
 
-/// Percent-encode everything but RFC 3986's unreserved letters. A lone `.` or `..` would be a step of its own.
+/// Percent-encode all but the unreserved characters of RFC 3986. A segment `.` or `..` would change the path.
 fn percent_encode(text: &str, into: &mut String) {
     let dots_only = !text.is_empty() && text.bytes().all(|byte| byte == b'.');
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! A client against servers that misbehave.
+//! The client against a server that misbehaves.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -9,14 +9,16 @@ use muster_protocol::submit::Submitted;
 use super::*;
 use crate::error::Exit;
 
-/// What a server does with one connection: hang up without a word, or say this.
+/// What the server does with one connection.
 #[derive(Clone, Copy)]
 enum ScriptedResponse {
+    /// Close the connection without a response.
     HangUp,
+    /// Send this status and body.
     Respond(&'static str, &'static str),
 }
 
-/// Serve connections one after the other, and return the keys that came with them.
+/// Serve connections one after the other, and return their idempotency keys.
 fn scripted_server(acts: Vec<ScriptedResponse>) -> (Client, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -41,8 +43,11 @@ const ACCEPTED: &str = r#"{"job_id":"job-7","status":"submitted","message":"acce
 
 #[test]
 fn a_submission_is_repeated_with_the_same_key() {
-    let (client, keys) =
-        scripted_server(vec![ScriptedResponse::HangUp, ScriptedResponse::Respond("503 Away", "{}"), ScriptedResponse::Respond("201 Created", ACCEPTED)]);
+    let (client, keys) = scripted_server(vec![
+        ScriptedResponse::HangUp,
+        ScriptedResponse::Respond("503 Away", "{}"),
+        ScriptedResponse::Respond("201 Created", ACCEPTED),
+    ]);
     let submitted: Submitted = client.post_idempotent("jobs", &"x", new_idempotency_key()).unwrap();
     assert_eq!(submitted.job_id, "job-7");
     let keys = keys.join().unwrap();
@@ -63,5 +68,5 @@ fn an_unparsable_response_is_reported() {
     let (client, _) = scripted_server(vec![ScriptedResponse::Respond("200 OK", "<html>")]);
     let error = client.get::<Submitted>("jobs").unwrap_err();
     assert_eq!(error.exit, Exit::Failed);
-    assert!(error.message.contains("something else than this version expects"), "{}", error.message);
+    assert!(error.message.contains("sent a response that this version cannot parse"), "{}", error.message);
 }

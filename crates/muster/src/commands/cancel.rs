@@ -1,7 +1,7 @@
-//! End jobs, waiting or running.
+//! `muster cancel`: end waiting or running jobs.
 
 use hyper::Method;
-use muster_protocol::submit::{Cancelled, Acknowledgement};
+use muster_protocol::submit::{Acknowledgement, Cancelled};
 
 use super::job_control::{self, JobSelection};
 use super::{CommandResult, wait};
@@ -10,18 +10,17 @@ use crate::options::Options;
 
 /// `muster cancel`.
 ///
-/// A job that runs is told to stop. It ends as cancelled, unless its processes had already exited with code 0: then its
-/// work is done, and it ends as completed.
+/// A running job is stopped and ends as cancelled, unless its processes had already exited with code 0: then it ends as
+/// completed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     selection: JobSelection,
-    /// Wait until the jobs have ended, and say how
+    /// Wait until the jobs have ended, and print how they ended
     #[arg(long)]
     wait: bool,
 }
 
-/// End jobs, waiting or running.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let cancelled = job_control::for_each_job(&args.selection, "cancel", options, |client, job| {
         let cancelled: Cancelled = client.send_without_body(Method::DELETE, jobs::job_target(job))?;

@@ -1,4 +1,4 @@
-//! The configuration of a server: what it would be, and who says so.
+//! `muster config`: the configuration a server would start with, and the source of each value.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use muster_server::config::{Config, RawConfig, ShownKey};
 use serde::Serialize;
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Column, ListArgs};
@@ -16,17 +16,17 @@ use crate::output::{self, Column, ListArgs};
 pub enum Verb {
     /// Show every key, its value, and where the value comes from
     Show(ConfigShowArgs),
-    /// Check a file without starting anything
+    /// Check a configuration file without starting a server
     Check(ConfigCheckArgs),
 }
 
 /// `muster config show`.
 #[derive(Debug, Args)]
 pub struct ConfigShowArgs {
-    /// The file; without one, variables and defaults
+    /// Configuration file [default: environment variables and defaults only]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only keys that somebody has set
+    /// Show only keys that are set by a file, variable or flag
     #[arg(long)]
     set: bool,
     #[command(flatten)]
@@ -36,12 +36,12 @@ pub struct ConfigShowArgs {
 /// `muster config check`.
 #[derive(Debug, Args)]
 pub struct ConfigCheckArgs {
-    /// The file
+    /// Configuration file
     #[arg(value_name = "FILE")]
     config: PathBuf,
 }
 
-/// All of them, as machines read it.
+/// The output of `-o json`.
 #[derive(Serialize)]
 struct ConfigReport<'a> {
     keys: &'a [ShownKey],
@@ -54,24 +54,23 @@ const COLUMNS: [Column<ShownKey>; 4] = [
     Column::wide("ABOUT", |shown| shown.about.into()),
 ];
 
-/// Do one of them.
 pub fn run(verb: Verb, options: &Options) -> CommandResult {
     match verb {
         Verb::Show(args) => {
             let config = load_config(RawConfig::default(), args.config.as_deref())?;
-            let wanted = |shown: &ShownKey| !args.set || shown.source != "default";
-            let shown: Vec<ShownKey> = config.show().into_iter().filter(wanted).collect();
+            let selected = |shown: &ShownKey| !args.set || shown.source != "default";
+            let shown: Vec<ShownKey> = config.show().into_iter().filter(selected).collect();
             output::list(&args.list, options.color, &COLUMNS, shown.clone(), &ConfigReport { keys: &shown })?;
         }
         Verb::Check(args) => {
             load_config(RawConfig::default(), Some(&args.config))?;
-            output::print_stderr(&format!("`{}` is in order", args.config.display()));
+            output::print_stderr(&format!("`{}` is valid", args.config.display()));
         }
     }
     Ok(ExitStatus::SUCCESS)
 }
 
-/// Resolve the configuration, and say what the person should know.
+/// Resolves the configuration and prints its warnings.
 pub fn load_config(flags: RawConfig, file: Option<&std::path::Path>) -> Result<Config, CliError> {
     let config =
         Config::load(flags, std::env::vars(), file).map_err(|error| CliError::usage(error.to_string()))?;

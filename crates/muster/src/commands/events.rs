@@ -1,4 +1,4 @@
-//! What happens in the cluster, fact by fact.
+//! `muster events`: the events of the cluster or of one job, past or as they happen.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use muster_protocol::cluster::ClusterStatus;
 use muster_protocol::event::{Event, EventList};
 use muster_protocol::problem::Problem;
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::{Client, EventStream, RequestTarget, stream_error};
 use crate::error::CliError;
-use crate::waiter::{WaitOutcome, Waiter};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output::{self, Cell, Column, Format, ListArgs};
 use crate::units;
+use crate::waiter::{WaitOutcome, Waiter};
 
-/// Facts when nobody says how many.
+/// Events without `--limit`.
 const EVENTS_DEFAULT: u64 = 50;
-/// Most facts the server gives at once.
+/// Maximum number of events in a response of the server.
 const PAGE_MAX: usize = 1_000;
-/// The past has been told when nothing more comes for this long.
+/// Past events are complete if no further one arrives for this long.
 const HISTORY_IDLE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// `muster events`.
 #[derive(Debug, clap::Args)]
 #[command(before_help = "Examples:\n  muster events -f\n  muster events --job job-42 -o json")]
 pub struct Args {
-    /// Only about this job or array
+    /// Only events of this job or array
     #[arg(long, value_name = "JOB")]
     job: Option<JobRef>,
-    /// Go on as things happen, until Ctrl-C
+    /// Print new events as they happen, until Ctrl-C
     #[arg(short, long)]
     follow: bool,
-    /// Begin after this number
+    /// Begin after this sequence number
     #[arg(long, value_name = "SEQ")]
     after: Option<u64>,
     #[command(flatten)]
@@ -48,7 +48,7 @@ const COLUMNS: [Column<Event>; 5] = [
     Column::wide("DATA", |event| muster_json::to_string(&event.data).into()),
 ];
 
-/// Print facts, oldest first.
+/// Prints events, oldest first.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let job = args.job.map(|job| job.resolve(&client)).transpose()?;
@@ -67,9 +67,9 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
     }
 }
 
-/// The newest facts about a job, or the first ones after a number.
+/// Prints the newest events of a job, or the first ones after `--after`.
 fn list_job_events(client: &Client, job: JobId, args: &Args, options: &Options) -> CommandResult {
-    let most = args.list.row_limit(EVENTS_DEFAULT as usize);
+    let limit = args.list.row_limit(EVENTS_DEFAULT as usize);
     let mut events: Vec<Event> = Vec::new();
     let mut after = args.after.unwrap_or(0);
     loop {
@@ -78,14 +78,14 @@ fn list_job_events(client: &Client, job: JobId, args: &Args, options: &Options) 
         let last = page.events.len() < PAGE_MAX;
         after = page.next_after;
         events.extend(page.events);
-        if last || args.after.is_some() && events.len() >= most {
+        if last || args.after.is_some() && events.len() >= limit {
             break;
         }
     }
     let all = events.len();
     match args.after {
-        Some(_) => events.truncate(most),
-        None => drop(events.drain(..all.saturating_sub(most))),
+        Some(_) => events.truncate(limit),
+        None => drop(events.drain(..all.saturating_sub(limit))),
     }
     let (shown, which) = (events.len(), if args.after.is_some() { "first" } else { "last" });
     let list = EventList { next_after: events.last().map_or(after, |event| event.seq), events };
@@ -99,8 +99,14 @@ fn list_job_events(client: &Client, job: JobId, args: &Args, options: &Options) 
     Ok(ExitStatus::SUCCESS)
 }
 
-/// What has happened up to `newest`, as far as we may see it.
-fn list_past_events(client: &Client, mut stream: EventStream, newest: u64, args: &Args, options: &Options) -> CommandResult {
+/// Prints the events up to `newest` that the caller may see.
+fn list_past_events(
+    client: &Client,
+    mut stream: EventStream,
+    newest: u64,
+    args: &Args,
+    options: &Options,
+) -> CommandResult {
     let mut events: Vec<Event> = Vec::new();
     while events.last().is_none_or(|event| event.seq < newest) {
         let next = client.block_on(async { tokio::time::timeout(HISTORY_IDLE_TIMEOUT, stream.next()).await });
@@ -117,12 +123,12 @@ fn list_past_events(client: &Client, mut stream: EventStream, newest: u64, args:
     Ok(ExitStatus::SUCCESS)
 }
 
-/// One line for each, as it comes. JSON is one object a line, so that it can be read as it comes.
+/// Prints one line per event as it happens. JSON is one object per line, so that it can be parsed as a stream.
 fn follow_events(client: &Client, mut stream: EventStream, args: &Args, options: &Options) -> CommandResult {
-    let mut patience = Waiter::new(client, None)?;
+    let mut waiter = Waiter::new(client, None)?;
     let lines = ListArgs { no_headers: true, ..args.list.clone() };
     loop {
-        let message = match patience.wait_for(stream.next()) {
+        let message = match waiter.wait_for(stream.next()) {
             WaitOutcome::Ready(message) => message?,
             WaitOutcome::Interrupted | WaitOutcome::TimedOut => return Ok(ExitStatus::SUCCESS),
         };
@@ -138,15 +144,14 @@ fn follow_events(client: &Client, mut stream: EventStream, args: &Args, options:
 }
 
 fn parse_event(kind: &str, data: &str) -> Result<Event, CliError> {
-    let strange = |error| CliError::failed(format!("the server sends something else than events: {error}"));
+    let unreadable = |error| CliError::failed(format!("the server sent an unreadable event: {error}"));
     match kind {
         "problem" => {
-            let problem: Problem = muster_json::from_str(data).map_err(strange)?;
+            let problem: Problem = muster_json::from_str(data).map_err(unreadable)?;
             Err(stream_error(problem))
         }
-        "lagged" => {
-            Err(CliError::failed("too slow: facts were missed").hint("begin again with `--after SEQ`"))
-        }
-        _ => muster_json::from_str(data).map_err(strange),
+        "lagged" => Err(CliError::failed("the client was too slow and missed events")
+            .hint("begin again with `--after SEQ`")),
+        _ => muster_json::from_str(data).map_err(unreadable),
     }
 }

@@ -1,11 +1,11 @@
-//! Devices, one a line, or all about one.
+//! `muster gpu`: list and show GPUs, declare their health, repartition them.
 
 use hyper::Method;
 use muster_core::GpuId;
-use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::gpu::{Gpu, GpuHealthChange, GpuHealthDeclared, GpuList, GpuPartition};
+use muster_protocol::gpu_amount::GpuAmount;
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::RequestTarget;
 use crate::options::Options;
 use crate::output::{self, Card, Cell, Column, ListArgs, ShowArgs, Tint};
@@ -16,11 +16,11 @@ use crate::{gpu_share_display, units};
 pub enum Verb {
     /// List GPUs
     Ls(GpuLsArgs),
-    /// Show all about one
+    /// Show the details of a GPU
     Show(GpuShowArgs),
-    /// Say how a GPU is doing: an unhealthy one is not given out
+    /// Declare the health of a GPU; jobs are not placed on an unhealthy one
     Health(GpuHealthArgs),
-    /// Partition a GPU that nobody uses, or make it whole again
+    /// Partition an idle GPU into MIG instances, or remove its instances
     Partition(GpuPartitionArgs),
 }
 
@@ -37,7 +37,7 @@ pub struct GpuLsArgs {
 /// `muster gpu show`.
 #[derive(Debug, clap::Args)]
 pub struct GpuShowArgs {
-    /// Which, as `gpu01/gpu-3`
+    /// GPU id, for example `gpu01/gpu-3`
     gpu: GpuId,
     #[command(flatten)]
     show: ShowArgs,
@@ -46,15 +46,15 @@ pub struct GpuShowArgs {
 /// `muster gpu health`.
 #[derive(Debug, clap::Args)]
 pub struct GpuHealthArgs {
-    /// Which, as `gpu01/gpu-3`
+    /// GPU id, for example `gpu01/gpu-3`
     gpu: GpuId,
-    /// How it is doing
+    /// Health to declare
     #[arg(value_parser = ["healthy", "warning", "degraded", "unhealthy"])]
     health: String,
-    /// Why
+    /// Reason
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
-    /// What happens to the jobs on it: keep them running, requeue them, or stop them
+    /// What to do with the jobs on the GPU: keep them running, requeue them, or stop them
     #[arg(long, value_name = "RULE", default_value = "keep", value_parser = ["keep", "requeue", "stop"])]
     jobs: String,
 }
@@ -63,15 +63,15 @@ pub struct GpuHealthArgs {
 #[derive(Debug, clap::Args)]
 #[command(before_help = "Example:\n  muster gpu partition gpu01/gpu-3 3g.71gb 4g.71gb")]
 pub struct GpuPartitionArgs {
-    /// Which, as `gpu01/gpu-3`
+    /// GPU id, for example `gpu01/gpu-3`
     gpu: GpuId,
-    /// Into instances of these profiles; `muster gpu show` lists what there is
+    /// Profiles of the instances; `muster gpu show` lists those of the GPU
     #[arg(value_name = "PROFILE", required_unless_present = "whole", conflicts_with = "whole")]
     profiles: Vec<String>,
-    /// Make it whole again
+    /// Remove all instances
     #[arg(long)]
     whole: bool,
-    /// Why
+    /// Reason
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
 }
@@ -93,7 +93,6 @@ const COLUMNS: [Column<Gpu>; 14] = [
     Column::wide("WHY", |gpu| gpu.health_why.as_str().into()),
 ];
 
-/// Do one of them.
 pub fn run(verb: Verb, options: &Options) -> CommandResult {
     let client = options.client()?;
     match verb {
@@ -107,41 +106,46 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
         }
         Verb::Health(args) => {
             let change = GpuHealthChange { health: args.health, why: args.why, jobs: Some(args.jobs) };
-            let said: GpuHealthDeclared =
+            let declared: GpuHealthDeclared =
                 client.send(Method::POST, gpu_target(&args.gpu).segment("health"), &change)?;
-            output::print_stderr(&health_declared_text(&said));
+            output::print_stderr(&health_declared_text(&declared));
         }
         Verb::Partition(args) => {
             let partition = GpuPartition { profiles: args.profiles, why: args.why };
-            let gpu: Gpu = client.send(Method::POST, gpu_target(&args.gpu).segment("partition"), &partition)?;
-            let parts = instances_text(&gpu).map_or("whole".to_string(), |parts| format!("partitioned: {parts}"));
+            let gpu: Gpu =
+                client.send(Method::POST, gpu_target(&args.gpu).segment("partition"), &partition)?;
+            let parts =
+                instances_text(&gpu).map_or("whole".to_string(), |parts| format!("partitioned: {parts}"));
             output::print_stderr(&format!("`{}` is {parts}", gpu.id));
         }
     }
     Ok(ExitStatus::SUCCESS)
 }
 
-/// How the GPU is, and what becomes of the jobs on it.
-fn health_declared_text(said: &GpuHealthDeclared) -> String {
-    let head = format!("`{}` is {}", said.gpu.id, said.gpu.health);
-    if said.jobs.is_empty() || said.gpu.health == "healthy" && said.jobs_rule == "keep" {
+/// The health of the GPU, and what happens to the jobs on it.
+fn health_declared_text(declared: &GpuHealthDeclared) -> String {
+    let head = format!("`{}` is {}", declared.gpu.id, declared.gpu.health);
+    if declared.jobs.is_empty() || declared.gpu.health == "healthy" && declared.jobs_rule == "keep" {
         return head;
     }
-    let jobs = said.jobs.join(" ");
-    let (one, gpu) = (said.jobs.len() == 1, &said.gpu.id);
-    let fate = match said.jobs_rule.as_str() {
+    let jobs = declared.jobs.join(" ");
+    let (one, gpu) = (declared.jobs.len() == 1, &declared.gpu.id);
+    let effect = match declared.jobs_rule.as_str() {
         "requeue" if one => "is requeued",
         "requeue" => "are requeued",
         "stop" if one => "is stopped",
         "stop" => "are stopped",
-        _ if one => "runs on",
-        _ => "run on",
+        _ if one => "keeps running",
+        _ => "keep running",
     };
-    let hint = match said.jobs_rule.as_str() {
-        "keep" => format!("; `muster gpu health {gpu} {} --jobs requeue` moves it away", said.gpu.health),
+    let hint = match declared.jobs_rule.as_str() {
+        "keep" => {
+            let them = if one { "it" } else { "them" };
+            format!("; `muster gpu health {gpu} {} --jobs requeue` requeues {them}", declared.gpu.health)
+        }
         _ => String::new(),
     };
-    format!("{head}; on it {jobs} {fate}{hint}")
+    format!("{head}; {jobs} {effect}{hint}")
 }
 
 fn gpu_target(gpu: &GpuId) -> RequestTarget {
@@ -175,12 +179,13 @@ fn card(gpu: &Gpu) -> Card {
         .field("profiles", gpu.mig_profiles.join(" "))
 }
 
-/// What it is partitioned into, if it is.
+/// The MIG instances by profile; `None` if the GPU is not partitioned.
 fn instances_text(gpu: &Gpu) -> Option<String> {
-    (!gpu.mig.is_empty()).then(|| gpu_share_display::instance_counts_text(&gpu_share_display::count_by_profile(&gpu.mig)))
+    (!gpu.mig.is_empty())
+        .then(|| gpu_share_display::instance_counts_text(&gpu_share_display::count_by_profile(&gpu.mig)))
 }
 
-/// One line for each, where nobody has all of it.
+/// One line per job that holds a part of the GPU.
 fn holders_text(gpu: &Gpu) -> String {
     let parts = gpu.holders.iter().filter(|holder| holder.mode != "whole");
     parts.map(gpu_share_display::holder_text).collect::<Vec<String>>().join("\n")

@@ -1,27 +1,27 @@
-//! What is free now, by model.
+//! `muster gpus`: free and used GPUs by model.
 
 use std::collections::BTreeMap;
 
-use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::cluster::CallerIdentity;
 use muster_protocol::gpu::{Gpu, GpuList};
+use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::tenant::Tenant;
 use serde::Serialize;
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::{Client, RequestTarget};
 use crate::error::CliError;
+use crate::gpu_share_display::{self, InstanceCount};
 use crate::options::Options;
 use crate::output::{self, Column, Format, ListArgs};
-use crate::gpu_share_display::{self, InstanceCount};
 
-/// The tenant of callers who reach all of them.
+/// The tenant for callers whose role applies to all tenants.
 const DEFAULT_TENANT: &str = "default";
 
 /// `muster gpus`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Whose quota counts [default: yours]
+    /// Tenant whose quota limits the free GPUs [default: yours]
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
     #[command(flatten)]
@@ -39,11 +39,11 @@ struct GpuModelRow {
     used: GpuAmount,
     out: u64,
     total: u64,
-    /// Of GPUs that are partitioned, by kind.
+    /// MIG instances of partitioned GPUs, by profile.
     instances: Vec<InstanceCount>,
 }
 
-/// All of them, as machines read it.
+/// The output of `-o json`.
 #[derive(Serialize)]
 struct GpuModelReport<'a> {
     models: &'a [GpuModelRow],
@@ -61,12 +61,11 @@ const COLUMNS: [Column<GpuModelRow>; 9] = [
     Column::new("INSTANCES", |row| gpu_share_display::instance_counts_text(&row.instances).into()),
 ];
 
-/// Print what is free.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let gpus: GpuList = client.get("gpus")?;
-    let room = gpus_left_in_quota(&client, args.tenant)?;
-    let rows = rows_by_model(&gpus.gpus, room);
+    let left_in_quota = gpus_left_in_quota(&client, args.tenant)?;
+    let rows = rows_by_model(&gpus.gpus, left_in_quota);
     output::list(
         &args.list,
         options.color,
@@ -77,30 +76,33 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
     Ok(ExitStatus::SUCCESS)
 }
 
-/// People need no column that says nothing; programs have always all of them.
+/// Tables omit the column INSTANCES if it is empty; the other formats always have every column.
 fn columns_for(args: &ListArgs, rows: &[GpuModelRow]) -> &'static [Column<GpuModelRow>] {
-    let for_people = matches!(args.show.output, Format::Table) && args.columns.is_empty();
-    let nothing = rows.iter().all(|row| row.instances.is_empty());
-    if for_people && nothing { &COLUMNS[..COLUMNS.len() - 1] } else { &COLUMNS }
+    let is_table = matches!(args.show.output, Format::Table) && args.columns.is_empty();
+    let no_instances = rows.iter().all(|row| row.instances.is_empty());
+    if is_table && no_instances { &COLUMNS[..COLUMNS.len() - 1] } else { &COLUMNS }
 }
 
-/// GPUs that the tenant may still take.
+/// GPUs that the tenant may still hold within its quota.
 fn gpus_left_in_quota(client: &Client, tenant: Option<String>) -> Result<u64, CliError> {
     let tenant = match tenant {
         Some(tenant) => tenant,
-        None => client.get::<CallerIdentity>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string()),
+        None => {
+            client.get::<CallerIdentity>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string())
+        }
     };
     let tenant: Tenant = client.get(RequestTarget::new("tenants").segment(&tenant))?;
-    let left = |most: u64| most.saturating_mul(1_000).saturating_sub(tenant.current_gpus.milli) / 1_000;
+    let left = |quota: u64| quota.saturating_mul(1_000).saturating_sub(tenant.current_gpus.milli) / 1_000;
     Ok(tenant.max_gpus.map_or(u64::MAX, left))
 }
 
-fn rows_by_model(gpus: &[Gpu], room: u64) -> Vec<GpuModelRow> {
+fn rows_by_model(gpus: &[Gpu], left_in_quota: u64) -> Vec<GpuModelRow> {
     let mut models: BTreeMap<&str, GpuModelRow> = BTreeMap::new();
     let mut blocks: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for gpu in gpus {
-        let row =
-            models.entry(&gpu.model).or_insert_with(|| GpuModelRow { model: gpu.model.clone(), ..GpuModelRow::default() });
+        let row = models
+            .entry(&gpu.model)
+            .or_insert_with(|| GpuModelRow { model: gpu.model.clone(), ..GpuModelRow::default() });
         row.total += 1;
         row.used.milli += u64::from(gpu.used_milli);
         match gpu.state.as_str() {
@@ -110,14 +112,18 @@ fn rows_by_model(gpus: &[Gpu], room: u64) -> Vec<GpuModelRow> {
                 *block += 1;
                 row.largest_block = row.largest_block.max(*block);
             }
-            // One of which instances are free is not free for who wants all of it.
+            // A partitioned GPU is not free as a whole, even if its instances are.
             "held" | "shared" | "partitioned" | "claimed" => row.busy += 1,
             _ => row.out += 1,
         }
     }
     let row = |row: GpuModelRow| {
         let parts = gpus.iter().filter(|gpu| gpu.model == row.model).flat_map(|gpu| &gpu.mig);
-        GpuModelRow { free_in_quota: row.free.min(room), instances: gpu_share_display::count_by_profile(parts), ..row }
+        GpuModelRow {
+            free_in_quota: row.free.min(left_in_quota),
+            instances: gpu_share_display::count_by_profile(parts),
+            ..row
+        }
     };
     models.into_values().map(row).collect()
 }

@@ -1,4 +1,4 @@
-//! Keep jobs from starting; running ones are stopped and kept.
+//! `muster hold`: keep jobs from starting; running jobs are stopped and queue again, held.
 
 use hyper::Method;
 use muster_protocol::submit::ActionReason;
@@ -13,15 +13,14 @@ use crate::options::Options;
 pub struct Args {
     #[command(flatten)]
     selection: JobSelection,
-    /// Why, for those who ask `muster why`
+    /// Reason, shown by `muster why`
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
 }
 
-/// Keep jobs from starting.
 pub fn run(args: Args, options: &Options) -> CommandResult {
-    let reasoned = ActionReason { why: args.why };
+    let reason = ActionReason { why: args.why };
     job_control::for_each_job(&args.selection, "hold", options, |client, job| {
-        client.send(Method::POST, jobs::job_target(job).segment("hold"), &reasoned)
+        client.send(Method::POST, jobs::job_target(job).segment("hold"), &reason)
     })
 }

@@ -1,9 +1,9 @@
-//! What `cancel`, `hold`, `release` and `requeue` share: many jobs, one question, one line for each.
+//! What `cancel`, `hold`, `release` and `requeue` share: one confirmation for many jobs, one request and line per job.
 
 use muster_core::JobId;
 use muster_protocol::submit::Acknowledgement;
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::Client;
 use crate::confirm::{self, Consent};
 use crate::error::CliError;
@@ -11,35 +11,34 @@ use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output;
 
-/// The jobs to steer, and whether to ask.
+/// The selected jobs, and whether to ask for confirmation.
 #[derive(Debug, clap::Args)]
 pub struct JobSelection {
-    /// Which jobs; `-` is your newest, an array's number reaches all its tasks
+    /// Job ids; `-` is your newest job, an array id selects all its jobs
     #[arg(required = true, value_name = "JOB")]
     jobs: Vec<JobRef>,
-    /// Do not ask, also for many jobs or a whole array
+    /// Do not ask for confirmation, not even for many jobs or a whole array
     #[arg(short, long)]
     yes: bool,
 }
 
 impl JobSelection {
-    /// The jobs as they were named.
     pub fn jobs(&self) -> &[JobRef] {
         &self.jobs
     }
 }
 
-/// Do `act` to each of them. All are tried; the first failure decides the exit code.
+/// Calls `act` for each job, also after a failure; the first failure determines the exit code.
 pub fn for_each_job(
-    which: &JobSelection,
+    selection: &JobSelection,
     verb: &str,
     options: &Options,
     act: impl Fn(&Client, JobId) -> Result<Acknowledgement, CliError>,
 ) -> CommandResult {
     let client = options.client()?;
-    let ids = which.jobs.iter().map(|job| job.resolve(&client)).collect::<Result<Vec<_>, _>>()?;
-    if let Some(deed) = bulk_action_text(&client, verb, &ids)? {
-        confirm::require_confirmation(Consent::from(which.yes), &deed)?;
+    let ids = selection.jobs.iter().map(|job| job.resolve(&client)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(action) = bulk_action_text(&client, verb, &ids)? {
+        confirm::require_confirmation(Consent::from(selection.yes), &action)?;
     }
     let mut first_failure = None;
     for id in ids {
@@ -51,10 +50,13 @@ pub fn for_each_job(
     first_failure.map_or(Ok(ExitStatus::SUCCESS), Err)
 }
 
-/// What is to be done, where it touches many jobs.
+/// The action to confirm; `None` if it affects a single job.
 fn bulk_action_text(client: &Client, verb: &str, ids: &[JobId]) -> Result<Option<String>, CliError> {
     match ids {
-        [id] => Ok(jobs::array_task_count(client, *id)?.map(|tasks| format!("{verb} all {tasks} tasks of {id}"))),
+        [id] => {
+            let jobs = jobs::array_task_count(client, *id)?;
+            Ok(jobs.map(|jobs| format!("{verb} all {jobs} jobs of array {id}")))
+        }
         _ => Ok(Some(format!("{verb} {} jobs", ids.len()))),
     }
 }

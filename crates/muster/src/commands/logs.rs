@@ -1,39 +1,36 @@
-//! The output of a job.
+//! `muster logs`: the output of a job.
 
 use muster_protocol::job::Job;
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::Client;
 use crate::error::{CliError, Exit};
-use crate::waiter::{WaitOutcome, EXIT_INTERRUPTED, Waiter};
 use crate::jobs::{self, JobRef};
+use crate::log_tail::{LogSelection, LogTail};
 use crate::options::Options;
 use crate::output;
-use crate::log_tail::{LogTail, LogSelection};
+use crate::waiter::{EXIT_INTERRUPTED, WaitOutcome, Waiter};
 
 /// `muster logs`.
 #[derive(Debug, clap::Args)]
 #[command(before_help = "Examples:\n  muster logs job-42 -f\n  muster logs job-42 --rank all --attempt 1")]
 pub struct Args {
-    /// Which job; `-` is your newest
+    /// Job id; `-` is your newest job
     job: JobRef,
-    /// Go on until the job ends; Ctrl-C stops looking, not the job
+    /// Follow the output until the attempt ends; Ctrl-C stops following, not the job
     #[arg(short, long)]
     follow: bool,
-    /// Of which task: a number, or `all`
+    /// Task: a rank, or `all`
     #[arg(long, value_name = "RANK", default_value = "0")]
     rank: RankSelection,
-    /// Of which attempt [default: the newest]
+    /// Attempt [default: the newest]
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
 }
 
-/// One task, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RankSelection {
-    /// This one.
     Single(u32),
-    /// All.
     All,
 }
 
@@ -43,29 +40,31 @@ impl std::str::FromStr for RankSelection {
     fn from_str(text: &str) -> Result<RankSelection, String> {
         match text {
             "all" => Ok(RankSelection::All),
-            _ => text.parse().map(RankSelection::Single).map_err(|_| format!("`{text}` is neither a number nor `all`")),
+            _ => text
+                .parse()
+                .map(RankSelection::Single)
+                .map_err(|_| format!("`{text}` is neither a number nor `all`")),
         }
     }
 }
 
-/// Print the output; standard error of the job goes to standard error.
+/// Prints the output; the standard error of the job goes to standard error.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
     let job = jobs::fetch_job(&client, id)?;
     if job.array.is_some() {
-        return Err(
-            CliError::usage(format!("{id} is an array")).hint(format!("name one task, for example `{id}.0`"))
-        );
+        return Err(CliError::usage(format!("{id} is an array"))
+            .hint(format!("name one of its jobs, for example `{id}.0`")));
     }
     if args.follow {
         return follow_logs(&client, &args, job);
     }
     let attempt = args.attempt.unwrap_or(job.summary.attempts);
     if attempt == 0 {
-        let what = format!("{id} has not started yet");
+        let message = format!("{id} has not started yet");
         return Err(
-            CliError::new(Exit::Conflict, what).hint(format!("`muster why {id}`, or follow with `-f`"))
+            CliError::new(Exit::Conflict, message).hint(format!("`muster why {id}`, or follow with `-f`"))
         );
     }
     let wanted = LogSelection { job: id, attempt, ranks: selected_ranks(args.rank, &job)? };
@@ -73,25 +72,26 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
     Ok(ExitStatus::SUCCESS)
 }
 
-/// Wait until it has an attempt, then print what comes.
+/// Waits until the job has an attempt, then follows its output.
 fn follow_logs(client: &Client, args: &Args, job: Job) -> CommandResult {
-    let mut patience = Waiter::new(client, None)?;
+    let mut waiter = Waiter::new(client, None)?;
     let id = jobs::parse_job_id(&job.summary.id)?;
     let started = |job: &Job| job.summary.attempts > 0 || jobs::has_ended(job);
-    let WaitOutcome::Ready(job) = patience.poll_job(id, |_| {}, started)? else { return Ok(ExitStatus(EXIT_INTERRUPTED)) };
+    let WaitOutcome::Ready(job) = waiter.poll_job(id, |_| {}, started)? else {
+        return Ok(ExitStatus(EXIT_INTERRUPTED));
+    };
     let attempt = args.attempt.unwrap_or(job.summary.attempts);
     if attempt == 0 {
         output::print_stderr(&jobs::outcome_text(&job));
         return Ok(ExitStatus::SUCCESS);
     }
     let wanted = LogSelection { job: id, attempt, ranks: selected_ranks(args.rank, &job)? };
-    match LogTail::default().follow(client, &wanted, &mut patience)? {
+    match LogTail::default().follow(client, &wanted, &mut waiter)? {
         WaitOutcome::Ready(()) => Ok(ExitStatus::SUCCESS),
         WaitOutcome::Interrupted | WaitOutcome::TimedOut => Ok(ExitStatus(EXIT_INTERRUPTED)),
     }
 }
 
-/// The tasks that are meant.
 fn selected_ranks(rank: RankSelection, job: &Job) -> Result<Vec<u32>, CliError> {
     let all = all_ranks(job);
     match rank {
@@ -99,12 +99,12 @@ fn selected_ranks(rank: RankSelection, job: &Job) -> Result<Vec<u32>, CliError> 
         RankSelection::Single(rank) if all.contains(&rank) => Ok(vec![rank]),
         RankSelection::Single(rank) => {
             let last = all.len().saturating_sub(1);
-            Err(CliError::usage(format!("{} has no rank {rank}: they go from 0 to {last}", job.summary.id)))
+            Err(CliError::usage(format!("{} has no rank {rank}: its ranks are 0 to {last}", job.summary.id)))
         }
     }
 }
 
-/// Every task that the gang may have; those it does not have say nothing.
+/// All ranks that the gang may have; ranks without a task have no output.
 pub fn all_ranks(job: &Job) -> Vec<u32> {
     (0..job.tasks.iter().map(|task| task.max_count.unwrap_or(task.count)).sum()).collect()
 }

@@ -1,8 +1,8 @@
-//! Which running jobs could go on elsewhere so that others fit: a dry run, always.
+//! `muster moves`: defragmentation moves that would let waiting jobs start; always a dry run.
 
 use muster_protocol::moves::{Move, MoveList};
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::RequestTarget;
 use crate::options::Options;
 use crate::output::{self, ShowArgs};
@@ -15,7 +15,7 @@ pub struct Args {
     show: ShowArgs,
 }
 
-/// Print what would be moved, for whom, what it gains and what it loses.
+/// Prints each move: the moved job, the job that would start, the gain and the loss.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let moves: MoveList = options.client()?.get(RequestTarget::new("moves"))?;
     let names: Vec<&str> = moves.moves.iter().map(|one| one.moved_job_id.as_str()).collect();
@@ -25,16 +25,15 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
 
 fn moves_text(moves: &MoveList) -> String {
     if moves.moves.is_empty() {
-        return "no move would pay: nobody waits for room that a running job could give by going on elsewhere\n"
-            .to_string();
+        return "no move would pay: no waiting job would start if a running job moved\n".to_string();
     }
-    let word = match moves.enabled {
+    let status = match moves.enabled {
         true => "is moved by the planner",
-        false => "could be moved (`scheduler.defragment: true` would do it)",
+        false => "could be moved (set `scheduler.defragment: true`)",
     };
     let line = |one: &Move| {
         format!(
-            "{} {word} from {} to {}: {} starts, gains {} GPU-hours and costs {}\n",
+            "{} {status} from {} to {}: {} starts; gains {} GPU-hours, loses {}\n",
             one.moved_job_id,
             one.gpus.join(" "),
             one.to.join(" "),

@@ -1,4 +1,4 @@
-//! Machines: a list, all about one, its labels, and taking one out of service.
+//! `muster node`: list, show, label, drain, hold, fence and remove nodes.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use muster_protocol::gpu::{Gpu, GpuList};
 use muster_protocol::node::{Node, NodeChange, NodeList, NumaNode};
 use muster_protocol::submit::{Acknowledgement, ActionReason};
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::{Client, RequestTarget};
 use crate::confirm::{self, Consent};
 use crate::error::{CliError, Exit};
@@ -22,19 +22,19 @@ use crate::{gpu_share_display, units};
 pub enum Verb {
     /// List nodes
     Ls(NodeLsArgs),
-    /// Show all about one
+    /// Show the details of a node
     Show(NodeShowArgs),
-    /// Set and remove its labels, which jobs choose nodes by
+    /// Set and remove labels, by which jobs select nodes
     Label(NodeLabelArgs),
-    /// Let it finish what it has, and give it nothing new
+    /// Let running jobs finish and place no new ones
     Drain(NodeStateArgs),
-    /// Let it take work again
+    /// Return nodes to service
     Undrain(NodeStateArgs),
-    /// Take it out of service until a person clears it
+    /// Take nodes out of service until an operator returns them
     Hold(NodeStateArgs),
-    /// Declare it dead: its jobs are over there, and may start elsewhere
+    /// Declare that nothing runs on lost nodes any more; their jobs may start elsewhere
     Fence(IrreversibleNodeArgs),
-    /// Forget it
+    /// Remove nodes from the cluster
     Rm(IrreversibleNodeArgs),
 }
 
@@ -48,7 +48,7 @@ pub struct NodeLsArgs {
 /// `muster node show`.
 #[derive(Debug, Args)]
 pub struct NodeShowArgs {
-    /// Which
+    /// Node name
     node: String,
     #[command(flatten)]
     show: ShowArgs,
@@ -60,12 +60,12 @@ pub struct NodeShowArgs {
     before_help = "Examples:\n  muster node label gpu01 zone=b disk=nvme\n  muster node label gpu01 disk-\n  muster submit --node-label zone=b -- ./go.sh"
 )]
 pub struct NodeLabelArgs {
-    /// Which; also one that is declared and has not joined yet
+    /// Node name; also of a declared node that has not joined yet
     node: String,
-    /// KEY=VALUE sets a label, KEY- removes it; the others stay
+    /// KEY=VALUE sets a label, KEY- removes it; other labels stay
     #[arg(required_unless_present = "reset", value_name = "KEY=VALUE|KEY-")]
     labels: Vec<LabelChange>,
-    /// Forget the labels set here: they are again those that its agent reports
+    /// Remove all labels set by operators; those that the agent reports apply again
     #[arg(long, conflicts_with = "labels")]
     reset: bool,
 }
@@ -91,28 +91,28 @@ impl FromStr for LabelChange {
     }
 }
 
-/// A change of one or several nodes.
+/// A state change of one or several nodes.
 #[derive(Debug, Args)]
 pub struct NodeStateArgs {
-    /// Which
+    /// Node names
     #[arg(required = true, value_name = "NODE")]
     nodes: Vec<String>,
-    /// Why, for those who look at it later
+    /// Reason, shown by `muster node show`
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
 }
 
-/// A change that cannot be taken back.
+/// A state change that cannot be undone.
 #[derive(Debug, Args)]
 pub struct IrreversibleNodeArgs {
     #[command(flatten)]
     change: NodeStateArgs,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
 
-/// A node with what its GPUs say.
+/// A node with a summary of its GPUs.
 struct NodeRow {
     node: Node,
     models: String,
@@ -137,7 +137,6 @@ const COLUMNS: [Column<NodeRow>; 15] = [
     Column::wide("AGENT", |row| row.node.agent_version.as_str().into()),
 ];
 
-/// Do one of them.
 pub fn run(verb: Verb, options: &Options) -> CommandResult {
     let client = options.client()?;
     match verb {
@@ -174,7 +173,7 @@ fn show(client: &Client, args: &NodeShowArgs) -> CommandResult {
     Ok(ExitStatus::SUCCESS)
 }
 
-/// The API takes all labels at once: those that are not named are sent as they are.
+/// The API replaces all labels at once, so labels that are not named are sent unchanged.
 fn label(client: &Client, args: &NodeLabelArgs) -> CommandResult {
     let labels = match args.reset {
         true => None,
@@ -191,7 +190,6 @@ fn label(client: &Client, args: &NodeLabelArgs) -> CommandResult {
     Ok(ExitStatus::SUCCESS)
 }
 
-/// The labels of a node after the changes.
 fn changed_labels(node: Node, changes: &[LabelChange]) -> Result<BTreeMap<String, String>, CliError> {
     let mut labels = node.labels;
     for change in changes {
@@ -199,8 +197,8 @@ fn changed_labels(node: Node, changes: &[LabelChange]) -> Result<BTreeMap<String
             LabelChange::Set { key, value } => drop(labels.insert(key.clone(), value.clone())),
             LabelChange::Remove { key } if labels.remove(key).is_some() => {}
             LabelChange::Remove { key } => {
-                let what = format!("node `{}` has no label `{key}`", node.name);
-                return Err(CliError::new(Exit::NotFound, what)
+                let message = format!("node `{}` has no label `{key}`", node.name);
+                return Err(CliError::new(Exit::NotFound, message)
                     .hint(format!("`muster node show {}` lists its labels", node.name)));
             }
         }
@@ -209,9 +207,9 @@ fn changed_labels(node: Node, changes: &[LabelChange]) -> Result<BTreeMap<String
 }
 
 fn post_state_change(client: &Client, args: &NodeStateArgs, verb: &str) -> CommandResult {
-    let reasoned = ActionReason { why: args.why.clone() };
+    let reason = ActionReason { why: args.why.clone() };
     for node in &args.nodes {
-        let done: Acknowledgement = client.send(Method::POST, node_target(node).segment(verb), &reasoned)?;
+        let done: Acknowledgement = client.send(Method::POST, node_target(node).segment(verb), &reason)?;
         output::print_stderr(&done.message);
     }
     Ok(ExitStatus::SUCCESS)
@@ -219,13 +217,16 @@ fn post_state_change(client: &Client, args: &NodeStateArgs, verb: &str) -> Comma
 
 fn fence(client: &Client, args: &IrreversibleNodeArgs) -> CommandResult {
     let names = args.change.nodes.join(", ");
-    let deed = format!("declare {names} dead (if its jobs still run there, two copies may run)");
-    confirm::require_confirmation(Consent::from(args.yes), &deed)?;
+    let action = format!("fence {names} (if jobs still run there, two copies may run)");
+    confirm::require_confirmation(Consent::from(args.yes), &action)?;
     post_state_change(client, &args.change, "fence")
 }
 
 fn remove(client: &Client, args: &IrreversibleNodeArgs) -> CommandResult {
-    confirm::require_confirmation(Consent::from(args.yes), &format!("remove {}", args.change.nodes.join(", ")))?;
+    confirm::require_confirmation(
+        Consent::from(args.yes),
+        &format!("remove {}", args.change.nodes.join(", ")),
+    )?;
     for node in &args.change.nodes {
         let done: Acknowledgement = client.send_without_body(Method::DELETE, node_target(node))?;
         output::print_stderr(&done.message);
@@ -245,7 +246,6 @@ fn tint(node: &Node) -> Tint {
     }
 }
 
-/// Each model once.
 fn models_text(gpus: &[&Gpu]) -> String {
     let mut models: Vec<&str> = gpus.iter().map(|gpu| gpu.model.as_str()).collect();
     models.sort_unstable();
@@ -253,14 +253,14 @@ fn models_text(gpus: &[&Gpu]) -> String {
     models.join(", ")
 }
 
-/// What is not healthy, counted; `ok` when all is well.
+/// The number of GPUs in each state but `healthy`; `ok` if all are healthy.
 fn health_text(gpus: &[&Gpu]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for gpu in gpus.iter().filter(|gpu| gpu.health != "healthy") {
         *counts.entry(&gpu.health).or_default() += 1;
     }
-    let words: Vec<String> = counts.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
-    if words.is_empty() { "ok".to_string() } else { words.join(", ") }
+    let parts: Vec<String> = counts.into_iter().map(|(health, count)| format!("{count} {health}")).collect();
+    if parts.is_empty() { "ok".to_string() } else { parts.join(", ") }
 }
 
 fn card(node: &Node) -> Card {
@@ -278,7 +278,11 @@ fn card(node: &Node) -> Card {
         .field("cpus", format!("{} free of {}", node.available_cpu_cores, node.cpu_cores))
         .field(
             "memory",
-            format!("{} free of {}", units::memory_text(node.available_memory_mb), units::memory_text(node.memory_mb)),
+            format!(
+                "{} free of {}",
+                units::memory_text(node.available_memory_mb),
+                units::memory_text(node.memory_mb)
+            ),
         )
         .field("jobs", node.jobs.join(" "))
         .field_if_some("rack", node.rack.clone())
@@ -291,7 +295,7 @@ fn card(node: &Node) -> Card {
         .field("agent", node.agent_version.clone())
         .field("simulated", if node.simulated { "yes" } else { "" })
         .field("registered", units::localize_timestamps(&node.registered_at))
-        .field_if_some("last heard", node.last_heartbeat.as_deref().map(units::localize_timestamps))
+        .field_if_some("last heartbeat", node.last_heartbeat.as_deref().map(units::localize_timestamps))
 }
 
 fn numa_line((number, numa): (usize, &NumaNode)) -> String {
@@ -313,15 +317,15 @@ fn gpu_line(gpu: &Gpu) -> String {
     )
 }
 
-/// Where it hangs, and whom it reaches from there, as far as that is known.
+/// NUMA node, PCIe switch and NVLink peers, as far as the agent reports them.
 fn topology_text(gpu: &Gpu) -> String {
     let peers: Vec<String> = gpu.nvlink.iter().map(u8::to_string).collect();
-    let words = [
+    let parts = [
         gpu.numa_node.map(|number| format!(", numa {number}")),
         gpu.pcie_switch.map(|number| format!(", switch {number}")),
         (!peers.is_empty()).then(|| format!(", nvlink to {}", peers.join(" "))),
     ];
-    words.into_iter().flatten().collect()
+    parts.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

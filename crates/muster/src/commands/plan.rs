@@ -1,16 +1,16 @@
-//! What would become of a job, without submitting it.
+//! `muster plan`: a dry run of a submission, computed by the planner of the server.
 
 use hyper::Method;
-use muster_protocol::job::Reason;
 use muster_protocol::explain::{DryRun, DryRunOutcome};
+use muster_protocol::job::Reason;
 use muster_protocol::problem::Problem;
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::{RequestTarget, exit_for_status};
 use crate::job_flags::JobArgs;
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
-use crate::{placement_display, gpu_share_display, units};
+use crate::{gpu_share_display, placement_display, units};
 
 /// `muster plan`.
 #[derive(Debug, clap::Args)]
@@ -22,51 +22,50 @@ pub struct Args {
     show: ShowArgs,
 }
 
-/// Ask, and print the answer. A job that would be refused gives the exit code of the refusal.
+/// Prints the dry run. The exit code for a job that would be refused is that of the refusal.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let job = args.job.into_job(options)?;
-    let outlook: DryRun = options.client()?.send(Method::POST, RequestTarget::new("jobs/plan"), &job)?;
-    let name = outcome_name(outlook.outcome);
-    output::show(&args.show, &card(&outlook), name, &outlook)?;
-    Ok(outlook.refusal.as_ref().map_or(ExitStatus::SUCCESS, refusal_exit_status))
+    let dry_run: DryRun = options.client()?.send(Method::POST, RequestTarget::new("jobs/plan"), &job)?;
+    let name = outcome_name(dry_run.outcome);
+    output::show(&args.show, &card(&dry_run), name, &dry_run)?;
+    Ok(dry_run.refusal.as_ref().map_or(ExitStatus::SUCCESS, refusal_exit_status))
 }
 
-fn card(outlook: &DryRun) -> Card {
-    let place = outlook.queue_position.map(|place| match outlook.queue_length {
-        Some(length) => format!("{place} of {length}"),
-        None => place.to_string(),
+fn card(dry_run: &DryRun) -> Card {
+    let position = dry_run.queue_position.map(|position| match dry_run.queue_length {
+        Some(length) => format!("{position} of {length}"),
+        None => position.to_string(),
     });
     Card::default()
-        .field("outcome", outcome_name(outlook.outcome))
-        .field("summary", outlook.summary.clone())
-        .field_if_some("node", outlook.node_name.clone())
-        .field("gpus", gpu_share_display::gpu_list_text(&outlook.gpus, &outlook.shares))
-        .field_if_some("placed", placement_text(outlook))
-        .field("displaces", outlook.victims.join(" "))
-        .field_if_some("position", place)
-        .field("blocked by", reasons_text(&outlook.reasons))
+        .field("outcome", outcome_name(dry_run.outcome))
+        .field("summary", dry_run.summary.clone())
+        .field_if_some("node", dry_run.node_name.clone())
+        .field("gpus", gpu_share_display::gpu_list_text(&dry_run.gpus, &dry_run.shares))
+        .field_if_some("placed", placement_text(dry_run))
+        .field("preempts", dry_run.victims.join(" "))
+        .field_if_some("position", position)
+        .field("blocked by", reasons_text(&dry_run.reasons))
         .field_if_some(
             "expected",
-            outlook
+            dry_run
                 .expected_start
                 .as_ref()
                 .map(|range| units::time_range_text(range.from_ms, range.to_ms, units::now_ms()))
-                .or_else(|| Some(format!("no estimate yet: {}", outlook.no_estimate.as_ref()?))),
+                .or_else(|| Some(format!("no estimate yet: {}", dry_run.no_estimate.as_ref()?))),
         )
-        .field("sooner with", remedies_text(outlook))
-        .field_if_some("try", outlook.refusal.as_ref().and_then(|refusal| refusal.hint.clone()))
+        .field("sooner with", remedies_text(dry_run))
+        .field_if_some("try", dry_run.refusal.as_ref().and_then(|refusal| refusal.hint.clone()))
 }
 
-/// Why there.
-fn placement_text(outlook: &DryRun) -> Option<String> {
-    let (node, score) = (outlook.node_name.as_ref()?, outlook.score.as_ref()?);
+fn placement_text(dry_run: &DryRun) -> Option<String> {
+    let (node, score) = (dry_run.node_name.as_ref()?, dry_run.score.as_ref()?);
     placement_display::placement_summary(std::slice::from_ref(node), score)
 }
 
-/// What would start it now.
-fn remedies_text(outlook: &DryRun) -> String {
-    let words: Vec<&str> = outlook.sooner_with.iter().map(|change| change.words.as_str()).collect();
-    words.join(", or with ")
+/// Changes to the job that would start it now.
+fn remedies_text(dry_run: &DryRun) -> String {
+    let remedies: Vec<&str> = dry_run.sooner_with.iter().map(|remedy| remedy.words.as_str()).collect();
+    remedies.join(", or with ")
 }
 
 fn outcome_name(outcome: DryRunOutcome) -> &'static str {
@@ -78,7 +77,7 @@ fn outcome_name(outcome: DryRunOutcome) -> &'static str {
     }
 }
 
-/// One line for each.
+/// One line per reason.
 fn reasons_text(reasons: &[Reason]) -> String {
     let lines: Vec<String> = reasons
         .iter()
@@ -87,7 +86,7 @@ fn reasons_text(reasons: &[Reason]) -> String {
     lines.join("\n")
 }
 
-/// The same as submitting it would give. The answer itself has been printed.
+/// The exit code that a submission of the job would have.
 fn refusal_exit_status(refusal: &Problem) -> ExitStatus {
     ExitStatus(exit_for_status(refusal.status, &refusal.code) as u8)
 }

@@ -2,7 +2,6 @@
 
 mod check;
 mod eval;
-pub mod policy_dirs;
 mod json;
 mod server_policies;
 mod shadow;

@@ -1,6 +1,6 @@
-//! The jobs: what runs, what waits, and what became of the others.
+//! `muster ps`: running, waiting and ended jobs.
 //!
-//! The list is sorted before it is cut, by the server, which has all of it. For people an array is one row.
+//! The server sorts the whole list before it applies the limit. In tables an array is one row.
 
 mod pages;
 
@@ -8,29 +8,29 @@ use std::time::Duration;
 
 use muster_protocol::job::{JobList, JobState, JobSummary};
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, Format, ListArgs, Tint};
 use crate::{gpu_share_display, units};
 
-/// Rows when nobody says how many; more than fit on a screen, few enough to be quick.
+/// Rows without `--limit`: more than fit on a screen, few enough to be fast.
 const ROWS_DEFAULT: usize = 200;
-/// Pause between two looks of `--watch`.
+/// Pause between two updates of `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(2);
-/// Move to the top left and clear what is below: less flicker than clearing first.
+/// Moves the cursor to the top left and clears below: less flicker than clearing first.
 const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
 
 /// `muster ps`.
 #[derive(Debug, clap::Args)]
 #[command(before_help = "\
 Examples:
-  muster ps                 what runs and what waits
-  muster ps --sort submitted --limit 1 -o name     the oldest
+  muster ps                                        running and waiting jobs
+  muster ps --sort submitted --limit 1 -o name     the oldest of them
   muster ps --all --limit 20 -o wide
   muster ps --state failed -o name")]
 pub struct Args {
-    /// Ended jobs too
+    /// Include ended jobs
     #[arg(short, long)]
     all: bool,
     /// Only jobs in these states: pending, running, completed, failed, preempted, cancelled
@@ -42,14 +42,14 @@ pub struct Args {
     /// Only jobs of this user
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// Show it again every two seconds until Ctrl-C
+    /// Refresh every two seconds until Ctrl-C
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
     list: ListArgs,
 }
 
-/// A job at a moment.
+/// A job, and the time at which the list was printed.
 struct JobRow {
     job: JobSummary,
     now_ms: i64,
@@ -73,10 +73,9 @@ const COLUMNS: [Column<JobRow>; 15] = [
     Column::wide("GPU-HOURS", |row| Cell::or_dash(unless_array(row, format!("{:.4}", row.job.gpu_hours)))),
 ];
 
-/// Print the jobs.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
-    // A column that does not exist is an error before the server is asked.
+    // Unknown columns are refused before a request is sent.
     output::check_columns(&args.list, &COLUMNS)?;
     loop {
         let list = pages::fetch_jobs(&client, &args)?;
@@ -94,12 +93,12 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
 fn print_jobs(args: &Args, options: &Options, list: JobList) -> Result<(), CliError> {
     let now_ms = units::now_ms();
     let rows = list.jobs.iter().map(|job| JobRow { job: job.clone(), now_ms }).collect();
-    // The pages came in this order and are no more than asked for.
-    let as_they_came = ListArgs { sort: None, limit: None, ..args.list.clone() };
-    output::list(&as_they_came, options.color, &COLUMNS, rows, &list)?;
-    let for_people = matches!(args.list.show.output, Format::Table | Format::Wide);
+    // The server has already sorted and limited the rows.
+    let in_this_order = ListArgs { sort: None, limit: None, ..args.list.clone() };
+    output::list(&in_this_order, options.color, &COLUMNS, rows, &list)?;
+    let is_table = matches!(args.list.show.output, Format::Table | Format::Wide);
     let shown = pages::matching_job_count(&list.jobs, args);
-    if shown < list.total && (for_people || args.list.limit.is_none()) {
+    if shown < list.total && (is_table || args.list.limit.is_none()) {
         let (shown, total) = (units::thousands_text(shown), units::thousands_text(list.total));
         output::print_stderr(&format!("showing {shown} of {total} jobs; `--limit 0` shows all"));
     }
@@ -121,12 +120,12 @@ fn id_text(job: &JobSummary) -> String {
     }
 }
 
-/// What is true of one job only: tasks of an array differ in it.
+/// `None` for an array, whose jobs differ in the value.
 fn unless_array<T>(row: &JobRow, value: T) -> Option<T> {
     row.job.array_tasks.is_none().then_some(value)
 }
 
-/// The phase of a job; of an array how many tasks run, wait and have ended.
+/// The phase of a job; for an array the number of jobs that run, wait and have ended.
 fn state_text(job: &JobSummary) -> String {
     let Some(array) = &job.array_tasks else { return job.phase.clone() };
     let count = |states: &[&str]| states.iter().filter_map(|state| array.by_state.get(*state)).sum::<u64>();
@@ -138,7 +137,10 @@ fn state_text(job: &JobSummary) -> String {
         (count(&["cancelled"]), "cancelled"),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-    counts.map(|(count, word)| format!("{} {word}", units::thousands_text(count))).collect::<Vec<_>>().join(", ")
+    counts
+        .map(|(count, word)| format!("{} {word}", units::thousands_text(count)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn gpus_text(job: &JobSummary) -> String {
@@ -159,7 +161,7 @@ fn tint(job: &JobSummary) -> Tint {
     }
 }
 
-/// Nodes while it runs, the top blocker while it waits, the cause when it did not end well.
+/// The nodes of a running job, the first reason of a waiting job, the cause of a failure.
 fn where_or_why(job: &JobSummary) -> String {
     let waits = matches!(job.phase.as_str(), "Queued" | "Held");
     let reason = job.waits_for.as_deref().map(units::localize_timestamps);
@@ -173,7 +175,7 @@ fn where_or_why(job: &JobSummary) -> String {
     }
 }
 
-/// How long it has run or ran; how long it has waited, if it never did. An array since it was submitted.
+/// The runtime of a job; the wait of a job that has not started; for an array the time since its submission.
 fn elapsed_ms(row: &JobRow) -> Option<i64> {
     let job = &row.job;
     if job.array_tasks.is_some() {
@@ -188,8 +190,8 @@ fn elapsed_ms(row: &JobRow) -> Option<i64> {
 }
 
 fn left_ms(row: &JobRow) -> Option<i64> {
-    let one = row.job.array_tasks.is_none();
-    let limit = row.job.time_limit_ms.filter(|_| one && row.job.state == JobState::Running)?;
+    let is_array = row.job.array_tasks.is_some();
+    let limit = row.job.time_limit_ms.filter(|_| !is_array && row.job.state == JobState::Running)?;
     Some((row.job.started_at_ms? + limit - row.now_ms).max(0))
 }
 

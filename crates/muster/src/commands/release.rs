@@ -1,4 +1,4 @@
-//! Let held jobs queue again.
+//! `muster release`: let held jobs queue again.
 
 use hyper::Method;
 
@@ -14,7 +14,6 @@ pub struct Args {
     selection: JobSelection,
 }
 
-/// Let held jobs queue again.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     job_control::for_each_job(&args.selection, "release", options, |client, job| {
         client.send_without_body(Method::POST, jobs::job_target(job).segment("release"))

@@ -1,4 +1,4 @@
-//! Stop running jobs and queue them again.
+//! `muster requeue`: stop running jobs and queue them again under the same id.
 
 use hyper::Method;
 
@@ -14,7 +14,6 @@ pub struct Args {
     selection: JobSelection,
 }
 
-/// Stop running jobs and queue them again.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     job_control::for_each_job(&args.selection, "requeue", options, |client, job| {
         client.send_without_body(Method::POST, jobs::job_target(job).segment("requeue"))

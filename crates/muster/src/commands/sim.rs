@@ -1,8 +1,8 @@
 //! Clusters that exist in memory only, in simulated time.
 
 mod compare;
-mod replay;
 mod fault_runs;
+mod replay;
 pub mod whatif;
 
 use super::CommandResult;

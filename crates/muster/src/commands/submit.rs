@@ -1,8 +1,8 @@
-//! Step 1, ask: queue a job and print its id.
+//! Step 1, `muster submit`: submit a job and print its id.
 
 use muster_protocol::submit::Submitted;
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::{Client, RequestTarget, new_idempotency_key};
 use crate::error::{CliError, EXIT_CODES};
 use crate::job_flags::JobArgs;
@@ -19,14 +19,13 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     job: JobArgs,
-    /// The same key never makes a second job, however often it is sent [default: a random one]
+    /// Idempotency key: a repeated submission with the same key creates no second job [default: random]
     #[arg(long, value_name = "WORD")]
     idempotency_key: Option<String>,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// Queue a job and print its id.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let submitted = submit_job(&client, args.job, args.idempotency_key, options)?;
@@ -40,7 +39,7 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
     Ok(ExitStatus::SUCCESS)
 }
 
-/// Send it, once, however often the connection breaks.
+/// Submits the job exactly once, even if the connection breaks and the request is retried.
 pub fn submit_job(
     client: &Client,
     job: JobArgs,

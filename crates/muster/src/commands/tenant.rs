@@ -1,4 +1,4 @@
-//! Tenants and their quotas.
+//! `muster tenant`: list, show, create, change and remove tenants and their quotas.
 
 mod tenant_flags;
 
@@ -10,7 +10,7 @@ use hyper::Method;
 use muster_protocol::submit::Acknowledgement;
 use muster_protocol::tenant::{Tenant, TenantChange, TenantList, TenantSpec};
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::{Client, RequestTarget};
 use crate::confirm::{self, Consent};
 use crate::options::Options;
@@ -23,13 +23,13 @@ use tenant_flags::TenantFlags;
 pub enum Verb {
     /// List tenants
     Ls(TenantLsArgs),
-    /// Show all about one
+    /// Show the details of a tenant
     Show(TenantShowArgs),
-    /// Make one, and print its id
+    /// Create a tenant and print its id
     Create(TenantCreateArgs),
-    /// Change one
+    /// Change a tenant
     Set(TenantSetArgs),
-    /// Remove one that has no live jobs
+    /// Remove a tenant that has no live jobs
     Rm(TenantRmArgs),
 }
 
@@ -43,7 +43,7 @@ pub struct TenantLsArgs {
 /// `muster tenant show`.
 #[derive(Debug, Args)]
 pub struct TenantShowArgs {
-    /// Which
+    /// Tenant id
     tenant: String,
     #[command(flatten)]
     show: ShowArgs,
@@ -53,15 +53,15 @@ pub struct TenantShowArgs {
 #[derive(Debug, Args)]
 #[command(before_help = "Example:\n  muster tenant create vision --max-gpus 16 --tier high")]
 pub struct TenantCreateArgs {
-    /// Its name; the id is made from it
+    /// Name; the id is derived from it
     #[arg(required_unless_present = "called")]
     name: Option<String>,
-    /// The same as a flag
+    /// The name, as a flag
     #[arg(long = "name", id = "called", value_name = "NAME", conflicts_with = "name", hide = true)]
     called: Option<String>,
     #[command(flatten)]
     flags: TenantFlags,
-    /// The tenant above it
+    /// Parent tenant
     #[arg(long, value_name = "TENANT")]
     parent: Option<String>,
     #[command(flatten)]
@@ -72,11 +72,11 @@ pub struct TenantCreateArgs {
 #[derive(Debug, Args)]
 #[command(before_help = "Example:\n  muster tenant set vision --max-gpus none --price 2.5")]
 pub struct TenantSetArgs {
-    /// Which
+    /// Tenant id
     tenant: String,
     #[command(flatten)]
     flags: TenantFlags,
-    /// Whether it may submit
+    /// Whether its members may submit jobs
     #[arg(long, value_name = "BOOL")]
     active: Option<bool>,
 }
@@ -84,9 +84,9 @@ pub struct TenantSetArgs {
 /// `muster tenant rm`.
 #[derive(Debug, Args)]
 pub struct TenantRmArgs {
-    /// Which
+    /// Tenant id
     tenant: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
@@ -113,7 +113,6 @@ const COLUMNS: [Column<Tenant>; 19] = [
     Column::wide("EMAIL", |tenant| tenant.email.as_str().into()),
 ];
 
-/// Do one of them.
 pub fn run(verb: Verb, options: &Options) -> CommandResult {
     let client = options.client()?;
     match verb {
@@ -133,8 +132,12 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
             print_warnings(&tenant);
         }
         Verb::Rm(args) => {
-            confirm::require_confirmation(Consent::from(args.yes), &format!("remove tenant {}", args.tenant))?;
-            let done: Acknowledgement = client.send_without_body(Method::DELETE, tenant_target(&args.tenant))?;
+            confirm::require_confirmation(
+                Consent::from(args.yes),
+                &format!("remove tenant {}", args.tenant),
+            )?;
+            let done: Acknowledgement =
+                client.send_without_body(Method::DELETE, tenant_target(&args.tenant))?;
             output::print_stderr(&done.message);
         }
     }
@@ -153,7 +156,7 @@ fn print_warnings(tenant: &Tenant) {
     tenant.warnings.iter().for_each(|warning| output::print_stderr(&format!("warning: {warning}")));
 }
 
-/// GPUs it can count on, of any model and of single ones.
+/// Guaranteed GPUs, of any model and of single models.
 fn guaranteed_gpus_text(tenant: &Tenant) -> Option<String> {
     let models = tenant.guaranteed_gpus_by_model.iter().map(|(model, gpus)| format!("{gpus} {model}"));
     let all: Vec<String> =
@@ -162,7 +165,8 @@ fn guaranteed_gpus_text(tenant: &Tenant) -> Option<String> {
 }
 
 fn budget_text(tenant: &Tenant) -> Option<String> {
-    let part = |used: f64, limit: f64| format!("{} of {}", units::amount_text(used), units::amount_text(limit));
+    let part =
+        |used: f64, limit: f64| format!("{} of {}", units::amount_text(used), units::amount_text(limit));
     let hours = tenant
         .budget_gpu_hours
         .map(|limit| format!("{} GPU-hours used", part(tenant.spent_gpu_hours, limit)));
@@ -173,17 +177,21 @@ fn budget_text(tenant: &Tenant) -> Option<String> {
 }
 
 fn power_text(watts: f64) -> String {
-    format!("{:.2} kW at the limits of its GPUs", watts / 1_000.0)
+    format!("{:.2} kW at the power limits of its GPUs", watts / 1_000.0)
 }
 
 fn preemption_loss_text(tenant: &Tenant) -> Option<String> {
     let (limit, lost) = (tenant.damage_gpu_hours_per_day?, tenant.damage_gpu_hours.unwrap_or_default());
-    Some(format!("{} of {} GPU-hours a day lost to others", units::amount_text(lost), units::amount_text(limit)))
+    Some(format!(
+        "{} of {} GPU-hours of preemption loss allowed per day",
+        units::amount_text(lost),
+        units::amount_text(limit)
+    ))
 }
 
 fn fair_share_text(tenant: &Tenant) -> String {
     format!(
-        "factor {:.3}: uses {} of the cluster now and of late, its share is {}; {:.1} GPUs on average of late",
+        "factor {:.3}: current and decayed usage is {} of the cluster, fair share {}; decayed usage {:.1} GPUs",
         tenant.fair_share_factor,
         percent_text(tenant.fair_share_used),
         percent_text(tenant.fair_share),
@@ -194,11 +202,9 @@ fn fair_share_text(tenant: &Tenant) -> String {
 fn decayed_usage_text(tenant: &Tenant) -> String {
     let half_life = units::duration_text(tenant.usage_half_life_ms);
     match tenant.priority_decay {
-        decay if decay >= 1.0 => "is forgotten at once".to_string(),
-        decay if decay > 0.0 => {
-            format!("counts half after {half_life}: {} of it is forgotten each day", percent_text(decay))
-        }
-        _ => format!("counts half after {half_life}, as usual in the cluster"),
+        decay if decay >= 1.0 => "not counted".to_string(),
+        decay if decay > 0.0 => format!("half-life {half_life}: {} decays each day", percent_text(decay)),
+        _ => format!("half-life {half_life}, the default of the cluster"),
     }
 }
 
@@ -228,24 +234,30 @@ fn tenant_card(tenant: &Tenant) -> Card {
         .field("fair share", fair_share_text(tenant))
         .field("past usage", decayed_usage_text(tenant))
         .field("gpus", usage_text(tenant.current_gpus, tenant.max_gpus))
-        .field_if_some("by model", by_model_text(&tenant.max_gpus_by_model).map(|most| format!("at most {most}")))
+        .field_if_some(
+            "by model",
+            by_model_text(&tenant.max_gpus_by_model).map(|quota| format!("at most {quota}")),
+        )
         .field_if_some("guaranteed", guarantees_text(tenant))
         .field("warning", tenant.warnings.join("\n"))
-        .field_if_some("borrowed", tenant.borrowed_gpus.filter(|gpus| gpus.milli > 0).map(gpu_share_display::gpu_amount_text))
+        .field_if_some(
+            "borrowed",
+            tenant.borrowed_gpus.filter(|gpus| gpus.milli > 0).map(gpu_share_display::gpu_amount_text),
+        )
         .field_if_some("budget", budget_text(tenant))
         .field("gpu memory", memory(tenant.current_gpu_memory, tenant.max_gpu_memory_mb))
         .field("cpus", usage_text(tenant.current_cpu_cores, tenant.max_cpu_cores))
         .field("memory", memory(tenant.current_memory, tenant.max_memory_mb))
         .field_if_some("power", Some(tenant.current_power_w).filter(|watts| *watts > 0.0).map(power_text))
         .field("running", usage_text(tenant.current_jobs, tenant.max_concurrent_jobs))
-        .field_if_some("each user", user_limits_text(tenant))
+        .field_if_some("per user", user_limits_text(tenant))
         .field("live jobs", tenant.live_jobs.to_string())
         .field("preemption", preemption_text(tenant))
-        .field_if_some("damage", preemption_loss_text(tenant))
+        .field_if_some("preemption loss", preemption_loss_text(tenant))
         .field(
             "jobs",
             format!(
-                "{} in all, {} good, {} failed, {} cancelled",
+                "{} in total, {} completed, {} failed, {} cancelled",
                 tenant.total_jobs, tenant.successful_jobs, tenant.failed_jobs, tenant.cancelled_jobs
             ),
         )
@@ -253,14 +265,14 @@ fn tenant_card(tenant: &Tenant) -> Card {
         .field(
             "cost",
             if tenant.billing_enabled {
-                format!("{:.2} at {} a GPU-hour", tenant.total_cost, tenant.cost_per_gpu_hour)
+                format!("{:.2} at {} per GPU-hour", tenant.total_cost, tenant.cost_per_gpu_hour)
             } else {
                 String::new()
             },
         )
 }
 
-/// What it can count on, where anything is said about it.
+/// The guarantees of the tenant; `None` if it has none.
 fn guarantees_text(tenant: &Tenant) -> Option<String> {
     let amounts = [
         tenant.guaranteed_gpus.map(|gpus| units::count_text(gpus, "GPU")),
@@ -279,14 +291,14 @@ fn by_model_text(models: &BTreeMap<String, u64>) -> Option<String> {
     (!models.is_empty()).then(|| models.join(", "))
 }
 
-/// What each of its users may hold, where anything is said about it.
+/// The limits per user; `None` if there are none.
 fn user_limits_text(tenant: &Tenant) -> Option<String> {
     let limits = [
-        tenant.max_gpus_per_user.map(|most| units::count_text(most, "GPU")),
-        tenant.max_gpu_memory_mb_per_user.map(|most| format!("{} of GPU memory", units::memory_text(most))),
-        tenant.max_cpu_cores_per_user.map(|most| units::count_text(most, "CPU core")),
-        tenant.max_memory_mb_per_user.map(|most| format!("{} of memory", units::memory_text(most))),
-        tenant.max_concurrent_jobs_per_user.map(|most| units::count_text(most, "running job")),
+        tenant.max_gpus_per_user.map(|gpus| units::count_text(gpus, "GPU")),
+        tenant.max_gpu_memory_mb_per_user.map(|mib| format!("{} of GPU memory", units::memory_text(mib))),
+        tenant.max_cpu_cores_per_user.map(|cores| units::count_text(cores, "CPU core")),
+        tenant.max_memory_mb_per_user.map(|mib| format!("{} of memory", units::memory_text(mib))),
+        tenant.max_concurrent_jobs_per_user.map(|jobs| units::count_text(jobs, "running job")),
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
     (!limits.is_empty()).then(|| format!("at most {}", limits.join(", ")))
@@ -295,7 +307,7 @@ fn user_limits_text(tenant: &Tenant) -> Option<String> {
 fn preemption_text(tenant: &Tenant) -> String {
     let may = |yes: bool| if yes { "may" } else { "may not" };
     format!(
-        "{} be displaced, {} displace others",
+        "{} be preempted, {} preempt others",
         may(tenant.allow_preemption),
         may(tenant.can_preempt_others)
     )

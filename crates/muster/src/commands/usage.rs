@@ -1,9 +1,9 @@
-//! Who used how much.
+//! `muster usage`: GPU-hours, core-hours, memory, energy and cost by tenant, user or job.
 
 use clap::ValueEnum;
 use muster_protocol::usage::{Usage, UsageReport};
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::client::RequestTarget;
 use crate::options::Options;
 use crate::output::{self, Column, ListArgs};
@@ -13,10 +13,10 @@ use crate::units;
 #[derive(Debug, clap::Args)]
 #[command(before_help = "Example:\n  muster usage --since 30d --by user -o csv")]
 pub struct Args {
-    /// How far back
-    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = units::duration_ms)]
+    /// Start of the period, before now
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = units::parse_duration_ms)]
     since: i64,
-    /// Add up by tenant, user or job
+    /// Group by tenant, user or job
     #[arg(long, value_name = "WHAT", default_value = "tenant", hide_possible_values = true)]
     by: UsageGrouping,
     /// Only this tenant
@@ -26,14 +26,10 @@ pub struct Args {
     list: ListArgs,
 }
 
-/// What usage is added up by.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum UsageGrouping {
-    /// Who pays
     Tenant,
-    /// Who asked
     User,
-    /// What ran
     Job,
 }
 
@@ -65,7 +61,6 @@ impl UsageGrouping {
     }
 }
 
-/// Print the report.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let from_ms = units::now_ms().saturating_sub(args.since).max(0);
     let target = RequestTarget::new("usage")
@@ -77,7 +72,7 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
     let rows = (report.rows.clone(), Some(report.total.clone()));
     output::list_with_total(&args.list, options.color, &columns, rows, &report)?;
     if !report.includes_running {
-        output::print_stderr("a standby answers: what runs now is not in it");
+        output::print_stderr("answered by a standby: running attempts are not included");
     }
     Ok(ExitStatus::SUCCESS)
 }

@@ -1,9 +1,9 @@
-//! The versions of this program and of the server.
+//! `muster version`: the versions of this program and of the server.
 
 use muster_protocol::cluster::ClusterStatus;
 use serde::Serialize;
 
-use super::{ExitStatus, CommandResult};
+use super::{CommandResult, ExitStatus};
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
 
@@ -12,7 +12,7 @@ use crate::output::{self, Card, ShowArgs};
 pub struct Args {
     #[command(flatten)]
     show: ShowArgs,
-    /// Only of this program; ask no server
+    /// Print only the version of this program, without asking the server
     #[arg(long)]
     client: bool,
 }
@@ -23,7 +23,7 @@ struct Versions {
     server: Option<String>,
 }
 
-/// Print them. A server that does not answer is no reason to fail.
+/// Prints the versions. A server that does not answer is not an error.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let server = if args.client { None } else { server_version(options) };
     let versions = Versions { client: env!("CARGO_PKG_VERSION"), server };

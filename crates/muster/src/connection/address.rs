@@ -1,4 +1,4 @@
-//! Where the server is.
+//! The address of a server, parsed.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -7,25 +7,23 @@ use hyper::Uri;
 
 use crate::error::CliError;
 
-/// An address, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerAddress {
-    /// As people write it.
+    /// The URL, for messages.
     pub text: String,
     /// Host name or IP address, without brackets.
     pub host: String,
-    /// Port; 80 or 443 when not written.
+    /// 80 or 443 if the address has none.
     pub port: u16,
-    /// Path before `/api`, without a slash at its end; most often empty.
+    /// Path before `/api`, without a trailing slash; usually empty.
     pub base: String,
-    /// Whether connections are encrypted.
     pub tls: bool,
-    /// Whether it is this machine.
+    /// Whether the address names this machine.
     pub loopback: bool,
 }
 
 impl ServerAddress {
-    /// Host and port as the `Host` header wants them.
+    /// The value of the `Host` header.
     pub fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -40,22 +38,22 @@ impl FromStr for ServerAddress {
 
     fn from_str(text: &str) -> Result<ServerAddress, CliError> {
         let bad = |why: &str| {
-            CliError::usage(format!("`{text}` is not the address of a server: {why}"))
+            CliError::usage(format!("`{text}` is not a server address: {why}"))
                 .hint("write it like `http://127.0.0.1:8080` or `https://muster.example.org`")
         };
-        let whole = if text.contains("://") { text.to_string() } else { format!("http://{text}") };
-        let uri: Uri = whole.parse().map_err(|_| bad("it cannot be read"))?;
+        let url = if text.contains("://") { text.to_string() } else { format!("http://{text}") };
+        let uri: Uri = url.parse().map_err(|_| bad("it is not a URL"))?;
         let tls = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
-            _ => return Err(bad("only http and https are spoken")),
+            _ => return Err(bad("only http and https are supported")),
         };
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_string();
         if host.is_empty() || uri.query().is_some() {
             return Err(bad("it needs a host and no query"));
         }
         Ok(ServerAddress {
-            text: whole.trim_end_matches('/').to_string(),
+            text: url.trim_end_matches('/').to_string(),
             port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
             base: uri.path().trim_end_matches('/').to_string(),
             loopback: is_loopback(&host),
@@ -74,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_apart() {
+    fn host_port_and_base_path_are_parsed() {
         let address: ServerAddress = "https://gpu.example.org/muster/".parse().unwrap();
         assert_eq!(
             (address.host.as_str(), address.port, address.base.as_str()),
@@ -88,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_addresses_are_refused() {
         for text in ["", "ftp://a", "http://", "http://a?b=c", "http://a b"] {
             assert!(text.parse::<ServerAddress>().is_err(), "{text}");
         }

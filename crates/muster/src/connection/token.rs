@@ -1,4 +1,4 @@
-//! Who we are to the server: a secret that is never sent where it could be read.
+//! The token that identifies the caller. It is never sent to another machine without encryption.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use muster_server::identity::{Secret, admin_token_path, read_token_file};
 use super::address::ServerAddress;
 use crate::error::{CliError, Exit};
 
-/// A named file, else the variable, else the file that a server on this machine has left in its data folder.
+/// The token of the named file, else of the variable, else of the data folder of a server on this machine.
 pub fn resolve(
     file: Option<PathBuf>,
     variable: Option<String>,
@@ -25,7 +25,7 @@ pub fn resolve(
     }
 }
 
-/// Only for this machine: the token of the local server is nobody else's business.
+/// The administrator's token of the local server; never used for a server on another machine.
 fn local_admin_token(data_dir: &Path, server: &ServerAddress) -> Result<Option<Secret>, CliError> {
     let file = admin_token_path(data_dir);
     if !server.loopback || !file.is_file() {
@@ -39,12 +39,12 @@ fn read_token(file: &Path) -> Result<Secret, CliError> {
 }
 
 fn invalid_token() -> CliError {
-    CliError::usage("MUSTER_TOKEN does not hold a token, or was damaged in copying")
-        .hint("it begins with `mst_`; `muster token create NAME` makes one")
+    CliError::usage("MUSTER_TOKEN is not a valid token, or was truncated when it was copied")
+        .hint("a token begins with `mst_`; `muster token create NAME` creates one")
 }
 
 fn unencrypted_connection(server: &ServerAddress) -> CliError {
-    CliError::new(Exit::NotAllowed, format!("will not send a token to {} without encryption", server.text))
+    CliError::new(Exit::NotAllowed, format!("refusing to send a token to {} without encryption", server.text))
         .hint("use an https:// address, or reach the server through a tunnel on this machine")
 }
 
@@ -57,14 +57,14 @@ mod tests {
     use super::*;
 
     fn token() -> String {
-        let wish = NewToken {
+        let new_token = NewToken {
             name: "ann".into(),
             role: Role::Admin,
             tenant: None,
             expires_at: None,
             priority_max: None,
         };
-        mint(wish, Timestamp(0)).unwrap().1.reveal().to_string()
+        mint(new_token, Timestamp(0)).unwrap().1.reveal().to_string()
     }
 
     fn resolve_for(
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_of_this_machine_is_for_this_machine() {
+    fn the_token_of_the_local_server_is_used_only_for_the_local_server() {
         let dir = std::env::temp_dir().join(format!("muster-token-{}", std::process::id()));
         write_private(&admin_token_path(&dir), token().as_bytes()).unwrap();
         assert!(resolve_for("http://localhost:1", None, &dir).unwrap().is_some());

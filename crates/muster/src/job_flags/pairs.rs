@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use crate::error::CliError;
 
-/// One `KEY=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyValue {
     key: String,
@@ -25,12 +24,12 @@ impl FromStr for KeyValue {
     }
 }
 
-/// All of them; a later one wins.
+/// The pairs as a map; a later value overrides an earlier one.
 pub fn pairs_to_map(pairs: &[KeyValue]) -> BTreeMap<String, String> {
     pairs.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect()
 }
 
-/// `KEY=VALUE`, or `KEY` alone for what this process has.
+/// Parses `KEY=VALUE`, or `KEY` alone for the value in the environment of this process.
 pub fn environment(words: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     words.iter().map(|word| environment_variable(word)).collect()
 }
@@ -41,7 +40,7 @@ fn environment_variable(word: &str) -> Result<(String, String), CliError> {
     }
     let own = std::env::var(word);
     own.map(|value| (word.to_string(), value)).map_err(|_| {
-        CliError::usage(format!("`--env {word}`: there is no such variable here"))
+        CliError::usage(format!("`--env {word}`: the variable is not set in this environment"))
             .hint(format!("write `--env {word}=VALUE`"))
     })
 }

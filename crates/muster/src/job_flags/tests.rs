@@ -1,7 +1,8 @@
 use clap::Parser;
 
 use super::*;
-use crate::options::{Connection, Options};
+use crate::connection::Connection;
+use crate::options::Options;
 
 #[derive(Debug, Parser)]
 struct JobFlagsCommand {
@@ -16,7 +17,10 @@ fn job(line: &str) -> Result<SubmitJob, CliError> {
         color: false,
         terminal: false,
     };
-    JobFlagsCommand::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap().job.into_job(&options)
+    JobFlagsCommand::try_parse_from(std::iter::once("x").chain(line.split_whitespace()))
+        .unwrap()
+        .job
+        .into_job(&options)
 }
 
 #[test]
@@ -34,14 +38,14 @@ fn flags_become_the_fields_of_the_api() {
     assert_eq!(job.after, [DependencyInput::Text("job-1".into())]);
     assert_eq!((job.name.as_deref(), job.command.len()), (Some("train"), 2));
     assert_eq!(job.environment["A"], "1");
-    assert_eq!(job.directory, None, "the server is elsewhere");
+    assert_eq!(job.directory, None, "the server is on another machine");
 }
 
 #[test]
 fn topology_flags_are_passed_on() {
-    let wishes = job("--gpus 2 --topology nvlink --no-cross-numa --prefer-nvlink -- true").unwrap();
-    assert_eq!(wishes.topology.as_deref(), Some("nvlink"));
-    assert_eq!((wishes.allow_cross_numa, wishes.prefer_nvlink), (Some(false), Some(true)));
+    let submitted = job("--gpus 2 --topology nvlink --no-cross-numa --prefer-nvlink -- true").unwrap();
+    assert_eq!(submitted.topology.as_deref(), Some("nvlink"));
+    assert_eq!((submitted.allow_cross_numa, submitted.prefer_nvlink), (Some(false), Some(true)));
     let none = job("--gpus 2 -- true").unwrap();
     assert_eq!((none.topology, none.allow_cross_numa, none.prefer_nvlink), (None, None, None));
 }

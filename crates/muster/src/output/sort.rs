@@ -1,4 +1,4 @@
-//! Sorting rows by what a column shows.
+//! Sorting rows by the text of a column.
 
 use std::cmp::Ordering;
 
@@ -6,21 +6,21 @@ use super::table::{Column, find_column};
 use crate::error::CliError;
 use crate::units;
 
-/// Sort by the column of that name; `-name` turns the order around. Equal rows keep their order.
+/// Sorts by the named column; `-name` reverses the order. The sort is stable.
 pub fn sort_by_column<T>(columns: &[Column<T>], rows: &mut [T], by: &str) -> Result<(), CliError> {
-    let (name, backwards) = match by.strip_prefix('-') {
+    let (name, reverse) = match by.strip_prefix('-') {
         Some(name) => (name, true),
         None => (by, false),
     };
     let column = find_column(columns, name)?;
     rows.sort_by(|a, b| {
         let order = compare_cells(&(column.cell)(a).text, &(column.cell)(b).text);
-        if backwards { order.reverse() } else { order }
+        if reverse { order.reverse() } else { order }
     });
     Ok(())
 }
 
-/// Amounts by size, everything else by its letters; what is missing comes last.
+/// Amounts by size, other text in natural order; missing values come last.
 fn compare_cells(a: &str, b: &str) -> Ordering {
     match (a == "-", b == "-") {
         (true, true) => return Ordering::Equal,
@@ -34,13 +34,13 @@ fn compare_cells(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// A number, `3/8`, a span such as `2m05s`.
+/// The value of a number, of the first number of `3/8`, or of a span such as `2m05s`.
 fn numeric_value(text: &str) -> Option<f64> {
     let first = text.split([' ', '/']).next().unwrap_or_default();
     first.parse().ok().or_else(|| units::parse_duration_ms(first).ok().map(|ms| ms as f64))
 }
 
-/// Letters and numbers apart, so that `job-9` comes before `job-10`.
+/// Text and numbers alternate, so that `job-9` comes before `job-10`.
 fn natural_key(text: &str) -> Vec<(String, u64)> {
     let mut parts: Vec<(String, u64)> = Vec::new();
     let mut rest = text;

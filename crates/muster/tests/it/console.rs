@@ -52,7 +52,13 @@ impl Console {
         let (screen, shell_out) = std::io::pipe().unwrap();
         let mut shell = bash(&folder, shell_out);
         let keyboard = shell.stdin.take().unwrap();
-        let mut console = Console { shell, shell_input: keyboard, shell_output: read_in_background(screen), servers: Vec::new(), folder };
+        let mut console = Console {
+            shell,
+            shell_input: keyboard,
+            shell_output: read_in_background(screen),
+            servers: Vec::new(),
+            folder,
+        };
         console.run_command(HELPERS);
         console
     }
@@ -61,7 +67,11 @@ impl Console {
     pub fn serve(&mut self, words: &[&str]) {
         let server = Server::start(words, &self.folder);
         let data_dir = self.folder.join("data");
-        self.run_command(&format!("export MUSTER_SERVER={} MUSTER_DATA_DIR={}", server.url, data_dir.display()));
+        self.run_command(&format!(
+            "export MUSTER_SERVER={} MUSTER_DATA_DIR={}",
+            server.url,
+            data_dir.display()
+        ));
         self.servers.push(server);
     }
 

@@ -40,7 +40,11 @@ fn assert_output_contains(console: &mut Console, command: &str, words: &[&str]) 
 #[test]
 fn working_mvp_with_core_scheduling() {
     let mut console = cluster("mvp");
-    assert_output_contains(&mut console, &format!("muster run --gpus 2 {SHORT_RUNTIME} -- python train.py"), &["exit code 0"]);
+    assert_output_contains(
+        &mut console,
+        &format!("muster run --gpus 2 {SHORT_RUNTIME} -- python train.py"),
+        &["exit code 0"],
+    );
     assert_output_contains(&mut console, "muster show job-1", &["Done", "gpu-hours"]);
 }
 
@@ -64,15 +68,25 @@ fn multi_tenant_support() {
 fn priority_based_queueing() {
     let mut console = cluster("priority");
     for _ in 0..2 {
-        run_ok(&mut console, &format!("muster submit --gpus 4 --priority high {LONG_RUNTIME} -- python a.py"));
+        run_ok(
+            &mut console,
+            &format!("muster submit --gpus 4 --priority high {LONG_RUNTIME} -- python a.py"),
+        );
     }
     run_ok(&mut console, "until_state job-1 Running; until_state job-2 Running");
     for priority in ["low", "medium"] {
-        run_ok(&mut console, &format!("muster submit --gpus 4 --priority {priority} {SHORT_RUNTIME} -- python b.py"));
+        run_ok(
+            &mut console,
+            &format!("muster submit --gpus 4 --priority {priority} {SHORT_RUNTIME} -- python b.py"),
+        );
     }
     // The later one asks for more, and is first in the line.
     run_ok(&mut console, "muster cancel job-1");
-    assert_output_contains(&mut console, "muster wait job-3 job-4 --timeout 60s", &["job-3 done", "job-4 done"]);
+    assert_output_contains(
+        &mut console,
+        "muster wait job-3 job-4 --timeout 60s",
+        &["job-3 done", "job-4 done"],
+    );
     let started = |console: &mut Console, job: &str| {
         let shown = run_ok(console, &format!("muster show {job} -o json"));
         let line = shown.lines().find(|line| line.contains("\"started_at\"")).unwrap().to_string();
@@ -93,7 +107,11 @@ fn resource_allocation() {
         "curl -sS $MUSTER_SERVER/api/v1/allocations",
         &["\"job_id\":\"job-1\"", "\"job_id\":\"job-2\""],
     );
-    assert_output_contains(&mut console, "curl -sS $MUSTER_SERVER/api/v1/cluster/status", &["\"available_gpus\":2"]);
+    assert_output_contains(
+        &mut console,
+        "curl -sS $MUSTER_SERVER/api/v1/cluster/status",
+        &["\"available_gpus\":2"],
+    );
 }
 
 #[test]
@@ -103,9 +121,16 @@ fn preemption_support() {
         run_ok(&mut console, "muster submit --gpus 4 --annotation muster.sim/runtime=3s -- python train.py");
     }
     run_ok(&mut console, "until_state job-1 Running; until_state job-2 Running");
-    run_ok(&mut console, &format!("muster submit --gpus 4 --priority critical {SHORT_RUNTIME} -- python serve.py"));
+    run_ok(
+        &mut console,
+        &format!("muster submit --gpus 4 --priority critical {SHORT_RUNTIME} -- python serve.py"),
+    );
     assert_output_contains(&mut console, "muster wait job-3 --timeout 30s", &["job-3 done"]);
-    assert_output_contains(&mut console, "muster wait job-1 job-2 --timeout 60s", &["job-1 done", "job-2 done"]);
+    assert_output_contains(
+        &mut console,
+        "muster wait job-1 job-2 --timeout 60s",
+        &["job-1 done", "job-2 done"],
+    );
     assert_output_contains(&mut console, "muster show job-1; muster show job-2", &["preempted    once"]);
 }
 
@@ -152,7 +177,11 @@ fn postgresql_persistence() {
 #[test]
 fn configuration_management() {
     let mut console = Console::open("criteria-configuration");
-    assert_output_contains(&mut console, "muster config show --config config/scheduler-config.yaml", &["default_priority"]);
+    assert_output_contains(
+        &mut console,
+        "muster config show --config config/scheduler-config.yaml",
+        &["default_priority"],
+    );
     run_ok(&mut console, "printf 'scheduler:\\n  default_priorty: 7\\n' > wrong.yaml");
     let (output, code) = console.run_command("muster config check wrong.yaml");
     assert_ne!(code, 0, "{output}");

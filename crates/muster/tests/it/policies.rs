@@ -393,7 +393,11 @@ fn tenant_policies_apply_only_to_the_tenants_own_jobs() {
 fn hostile_tenant_policies_do_not_affect_other_tenants() {
     let session = Session::new("policies-hostile", &[]);
     let hostile = [
-        ("greedy", "def admit(job):\n    return 'a' * (job.gpus << 30) == ''\n", "it wanted more memory"),
+        (
+            "greedy",
+            "def admit(job):\n    return 'a' * (job.gpus << 30) == ''\n",
+            "it exceeded its memory limit",
+        ),
         (
             "endless",
             "def admit(job):\n    for i in range(1 << 30):\n        for j in range(1 << 30):\n            pass\n",
@@ -528,7 +532,8 @@ fn a_policy_limit_covers_a_tenant_and_its_subtree() {
 
     // A server that starts again knows it from the journal; other policies are asked anew.
     let session = session.restart();
-    session.wait_for_output(&format!("why {third}"), "tenant `lab` may hold 2 GPUs of pool `all` by policy now");
+    session
+        .wait_for_output(&format!("why {third}"), "tenant `lab` may hold 2 GPUs of pool `all` by policy now");
     let pool = "gpu_ops.register_pool(gpu_pool(name = \"all\", gpu_type = []))\n";
     let broken =
         format!("{pool}def limit(tenant, cluster):\n    return 1 // (cluster.gpus - cluster.gpus)\n");

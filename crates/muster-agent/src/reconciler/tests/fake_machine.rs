@@ -1,4 +1,5 @@
-//! Adapter (Machine): a machine for unit tests, whose shims come at once and end when they are told to.
+//! Adapter (Machine): a fake machine for unit tests. Its shims take the launch lock at once and end on command of
+//! the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -8,54 +9,53 @@ use crate::error::AgentError;
 use crate::machine::{AttemptKey, Machine};
 use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
 
-/// What lies in the folder of one attempt.
+/// The records of one attempt.
 #[derive(Debug, Default)]
 struct FakeAttemptDir {
     intent: Option<LaunchIntent>,
-    claim: Option<LaunchLock>,
+    launch_lock: Option<LaunchLock>,
     stop: Option<StopRecord>,
     exit: Option<ExitRecord>,
 }
 
-/// The machine, and what was done to it.
+/// The machine, with a log of launches and kills.
 #[derive(Debug, Default)]
 pub struct FakeMachine {
     attempt_dirs: BTreeMap<AttemptKey, FakeAttemptDir>,
-    /// The shims that live, by pid.
+    /// The attempt of each live shim, by pid.
     live_shims: BTreeMap<i32, AttemptKey>,
-    /// Each shim that was started.
+    /// Every shim start.
     pub launches: Vec<AttemptKey>,
-    /// Each attempt of which something was killed.
+    /// Every attempt of which processes were killed.
     pub killed: Vec<AttemptKey>,
-    /// Nothing can be written.
+    /// Every write fails.
     pub is_disk_full: bool,
-    /// No shim can be started.
     pub fails_to_start_shims: bool,
-    /// Records that cannot be understood.
+    /// The names of records that cannot be parsed.
     pub corrupt_records: BTreeSet<&'static str>,
 }
 
 impl FakeMachine {
-    /// The shim of an attempt, if it ever had one.
+    /// The shim that took the launch lock of an attempt.
     pub fn shim(&self, key: &AttemptKey) -> Option<ShimRecord> {
-        match self.attempt_dirs.get(key)?.claim.clone()? {
+        match self.attempt_dirs.get(key)?.launch_lock.clone()? {
             LaunchLock::Shim(shim) => Some(shim),
             LaunchLock::Abandoned => None,
         }
     }
 
-    /// The tasks end, and the shim with them, in good order.
+    /// The tasks end, and the shim writes the exit record and exits.
     pub fn finish_attempt(&mut self, key: &AttemptKey, exit: ExitRecord) {
         self.attempt_dir(key).exit = Some(exit);
         self.lose_shim(key);
     }
 
-    /// The shim ends without a word.
+    /// The shim ends without an exit record.
     pub fn lose_shim(&mut self, key: &AttemptKey) {
         self.live_shims.retain(|_, of| of != key);
     }
 
-    /// Somebody deletes every folder; processes are not concerned.
+    /// Deletes every attempt directory; processes keep running.
     pub fn lose_records(&mut self) {
         self.attempt_dirs.clear();
     }
@@ -101,8 +101,8 @@ impl Machine for FakeMachine {
     }
 
     fn launch_lock(&mut self, key: &AttemptKey) -> Result<Option<LaunchLock>, AgentError> {
-        let found = self.attempt_dir(key).claim.clone();
-        self.read_record("claim", found)
+        let found = self.attempt_dir(key).launch_lock.clone();
+        self.read_record("launch_lock", found)
     }
 
     fn stop_record(&mut self, key: &AttemptKey) -> Result<Option<StopRecord>, AgentError> {
@@ -137,7 +137,7 @@ impl Machine for FakeMachine {
         self.launches.push(key.clone());
         let pid = 100 + i32::try_from(self.launches.len()).unwrap();
         self.live_shims.insert(pid, key.clone());
-        self.attempt_dir(key).claim = Some(LaunchLock::Shim(self.shim_record(pid)));
+        self.attempt_dir(key).launch_lock = Some(LaunchLock::Shim(self.shim_record(pid)));
         Ok(())
     }
 
@@ -150,9 +150,9 @@ impl Machine for FakeMachine {
     }
 
     fn abandon_launch(&mut self, key: &AttemptKey) -> Result<bool, AgentError> {
-        let claim = &mut self.attempt_dir(key).claim;
-        let is_free = claim.is_none();
-        claim.get_or_insert(LaunchLock::Abandoned);
+        let lock = &mut self.attempt_dir(key).launch_lock;
+        let is_free = lock.is_none();
+        lock.get_or_insert(LaunchLock::Abandoned);
         Ok(is_free)
     }
 

@@ -12,14 +12,14 @@ fn orders(generation: u64, attempts: Vec<AttemptOrder>) -> SimulatedInput {
 const REPORT_INTERVALS: ReportIntervals =
     ReportIntervals { heartbeat_ms: 1_000, readings_ms: 1_000, health_checks_ms: 3_600_000 };
 
-/// The default cluster after its first words.
+/// The default cluster after its registration.
 fn registered_cluster() -> SimulatedCluster {
     let mut cluster = SimulatedCluster::new(Cluster::default_dev().registrations(), REPORT_INTERVALS);
     cluster.step(1_000, SimulatedInput::Tick);
     cluster
 }
 
-/// Let time pass in the world's own steps, and tell what was said of attempts and GPUs, with the time.
+/// Runs the steps of the cluster until `until_ms` and returns the reports about attempts and GPUs, with their times.
 fn run_until(cluster: &mut SimulatedCluster, until_ms: i64) -> Vec<String> {
     let mut events = Vec::new();
     loop {
@@ -29,7 +29,7 @@ fn run_until(cluster: &mut SimulatedCluster, until_ms: i64) -> Vec<String> {
         }
         let effects = cluster.step(now_ms, SimulatedInput::Tick);
         events.extend(effects.iter().filter_map(describe_effect).map(|text| format!("{now_ms} {text}")));
-        assert!(cluster.wake_at_ms() > now_ms, "the world must not spin");
+        assert!(cluster.wake_at_ms() > now_ms, "a step must move the next wake-up forward");
     }
 }
 
@@ -37,7 +37,7 @@ fn describe_effect(effect: &SimulatedEffect) -> Option<String> {
     match effect {
         SimulatedEffect::SendReport(Report::Started { job, .. }) => Some(format!("{job} started")),
         SimulatedEffect::SendReport(Report::Ended { job, exit, .. }) => Some(format!("{job} {exit:?}")),
-        // Idle GPUs report all the time; only warm ones are part of the story.
+        // Idle GPUs report all the time; only the readings of warm ones are compared.
         SimulatedEffect::SendReport(Report::GpuReading { temperature_c: Some(40), .. }) => None,
         SimulatedEffect::SendReport(Report::GpuReading { gpu, temperature_c, .. }) => {
             Some(format!("gpu {gpu} {temperature_c:?}"))
@@ -62,7 +62,11 @@ fn every_node_registers_and_then_sends_heartbeats() {
     assert_eq!((registered, readings, first.len()), (2, 8, 12), "the first health check is at once");
     assert_eq!(cluster.wake_at_ms(), 1_500);
     assert_eq!(cluster.step(1_499, SimulatedInput::Tick), []);
-    assert_eq!(cluster.step(1_500, SimulatedInput::Tick).len(), 4, "nobody has shown that it knows them");
+    assert_eq!(
+        cluster.step(1_500, SimulatedInput::Tick).len(),
+        4,
+        "no orders have acknowledged the registration"
+    );
     for node in Cluster::default_dev().registrations() {
         let known = Orders {
             node: node.node,
@@ -140,7 +144,7 @@ fn a_stop_after_the_exit_does_not_change_it() {
     cluster.step(2_200, orders(2, vec![AttemptOrder { stop: stop.clone(), ..attempt_order }]));
     assert_eq!(run_until(&mut cluster, 3_100), ["3050 job-1 Code(0)"]);
     cluster.step(3_200, orders(3, vec![AttemptOrder { stop, ..order("job-2", &[]) }]));
-    assert_eq!(run_until(&mut cluster, 4_000).len(), 0, "said in the same step");
+    assert_eq!(run_until(&mut cluster, 4_000).len(), 0, "reported in the same step");
 }
 
 #[test]
@@ -187,7 +191,7 @@ fn logs_show_start_and_exit_of_a_simulated_attempt() {
     assert_eq!(
         log,
         "[simulated] job-1 `demo`, attempt 1: rank 0 of 1 on gpu01 with GPUs 1\n\
-         [simulated] would run: train\n[simulated] pretends to work for 2s\n\
+         [simulated] would run: train\n[simulated] simulates work for 2s\n\
          [simulated] ended with exit code 0\n"
     );
 }
@@ -208,6 +212,10 @@ fn the_same_inputs_give_the_same_reports() {
 fn heartbeats_continue_after_the_clock_is_set_back() {
     let mut cluster = registered_cluster();
     cluster.step(900_000, SimulatedInput::Tick);
-    assert_eq!(cluster.step(5_000, SimulatedInput::Tick).len(), 4, "both nodes beat and register");
+    assert_eq!(
+        cluster.step(5_000, SimulatedInput::Tick).len(),
+        4,
+        "both nodes send a heartbeat and register"
+    );
     assert_eq!(cluster.wake_at_ms(), 6_000);
 }

@@ -1,15 +1,14 @@
-//! The reference as one page.
+//! The API reference as one HTML page.
 
 use std::fmt::Write;
 
-use super::{SchemaDoc, ApiReference, RouteDoc, FieldDoc};
+use super::{ApiReference, FieldDoc, RouteDoc, SchemaDoc};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
 code{background:#8881;padding:0 .2em}table{border-collapse:collapse;width:100%;margin:.5rem 0}\
 td,th{border-bottom:1px solid #8886;text-align:left;vertical-align:top;padding:.2rem .6rem .2rem 0}\
 h3{margin-top:2rem}@media(prefers-color-scheme:dark){body{background:#111;color:#ddd}a{color:#8cf}}";
 
-/// The whole page.
 pub fn page(reference: &ApiReference) -> String {
     let mut page = String::new();
     let _ = write!(
@@ -43,10 +42,15 @@ fn write_route(page: &mut String, route: &RouteDoc) {
         let _ = write!(page, "<p>Body: {}</p>", html_with_code(body));
     }
     page.push_str("<ul>");
-    for answer in &route.responses {
-        let body = answer.body.as_deref().map(|body| format!(": {}", html_with_code(body))).unwrap_or_default();
-        let _ =
-            write!(page, "<li><code>{}</code> {}{body}</li>", escape_html(&answer.status), html_with_code(&answer.description));
+    for response in &route.responses {
+        let body =
+            response.body.as_deref().map(|body| format!(": {}", html_with_code(body))).unwrap_or_default();
+        let _ = write!(
+            page,
+            "<li><code>{}</code> {}{body}</li>",
+            escape_html(&response.status),
+            html_with_code(&response.description)
+        );
     }
     page.push_str("</ul>");
 }
@@ -81,10 +85,10 @@ fn write_table(page: &mut String, rows: &[FieldDoc]) {
     page.push_str("</table>");
 }
 
-/// Text with its `code` marked.
+/// Text with backticks turned into `<code>`.
 fn html_with_code(text: &str) -> String {
     let parts = text.split('`').enumerate();
-    let marked = parts.map(|(place, part)| match place % 2 {
+    let marked = parts.map(|(index, part)| match index % 2 {
         1 => format!("<code>{}</code>", escape_html(part)),
         _ => escape_html(part),
     });

@@ -1,4 +1,4 @@
-//! A server whose database has gone away while it leads.
+//! A leader whose database becomes unavailable.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,9 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use muster_core::JobId;
 use muster_core::objects::job::Outcome;
-use muster_store::queries::{AllocationFilter, JobFilter, PageRequest, PageOfRows, SortedPageRequest, UsageGrouping, UsageFilter};
+use muster_store::queries::{
+    AllocationFilter, JobFilter, PageOfRows, PageRequest, SortedPageRequest, UsageFilter, UsageGrouping,
+};
 use muster_store::rows::{
     AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, UsageRow,
 };
@@ -19,14 +21,14 @@ use tower::ServiceExt;
 use crate::clock::SystemClock;
 use crate::cluster::{Cluster, ServerRole};
 use crate::config::MetricsConfig;
-use crate::http::{AppStateInner, AppState, RateLimiter, AllowedOrigins, router};
+use crate::http::{AllowedOrigins, AppState, AppStateInner, RateLimiter, router};
 use crate::identity::Authenticator;
 
 /// Tables of a database that does not answer.
 struct UnavailableTables;
 
 fn unavailable<T>() -> Result<T, StoreError> {
-    Err(StoreError::Unavailable { doing: "read".to_string(), source: "connection refused".into() })
+    Err(StoreError::Unavailable { operation: "read".to_string(), source: "connection refused".into() })
 }
 
 impl Tables for UnavailableTables {
@@ -68,7 +70,12 @@ impl Tables for UnavailableTables {
     fn usage(&self, _: &UsageFilter, _: UsageGrouping) -> Result<Vec<UsageRow>, StoreError> {
         unavailable()
     }
-    fn wait_reasons(&self, _: &[String], _: i64, _: i64) -> Result<Vec<muster_store::rows::WaitRow>, StoreError> {
+    fn wait_reasons(
+        &self,
+        _: &[String],
+        _: i64,
+        _: i64,
+    ) -> Result<Vec<muster_store::rows::WaitRow>, StoreError> {
         unavailable()
     }
     fn audit(&self, _: &PageRequest<u64>) -> Result<PageOfRows<AuditRow, u64>, StoreError> {
@@ -83,8 +90,8 @@ impl Tables for UnavailableTables {
 }
 
 fn app_with_unavailable_database() -> AppState {
-    let (inbox, asks) = mpsc::sync_channel(1);
-    drop(asks);
+    let (inbox, requests) = mpsc::sync_channel(1);
+    drop(requests);
     let cluster = Cluster::new(inbox, Arc::new(UnavailableTables), Arc::new(SystemClock));
     cluster.set_role(ServerRole::Leading { epoch: 1 });
     AppState::from(AppStateInner {
@@ -92,7 +99,10 @@ fn app_with_unavailable_database() -> AppState {
         identity: Authenticator::Local,
         allowed_origins: AllowedOrigins::default(),
         rate_limiter: RateLimiter::new(None),
-        connections: crate::tls::Connections::new(crate::tls::ConnectionLimits { total_max: 8, per_address_max: 8 }),
+        connections: crate::tls::Connections::new(crate::tls::ConnectionLimits {
+            total_max: 8,
+            per_address_max: 8,
+        }),
         access_denials: Default::default(),
         evaluations: Default::default(),
         data_dir: PathBuf::new(),
@@ -116,7 +126,8 @@ fn app_with_unavailable_database() -> AppState {
 
 async fn send(method: &str, path: &str) -> (StatusCode, String) {
     let request = Request::builder().method(method).uri(path).header("host", "localhost");
-    let response = router(app_with_unavailable_database()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let response =
+        router(app_with_unavailable_database()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
     (status, String::from_utf8(body.to_vec()).unwrap())
@@ -139,7 +150,7 @@ async fn routes_that_need_the_database_are_503_and_others_still_answer() {
     {
         let (status, body) = send("GET", path).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
-        assert!(!body.contains("connection refused"), "what the database said stays in the log: {body}");
+        assert!(!body.contains("connection refused"), "the error of the database stays in the log: {body}");
     }
     assert_eq!(send("GET", "/api/v1/nodes").await.0, StatusCode::OK);
     assert_eq!(send("GET", "/metrics").await.0, StatusCode::OK);

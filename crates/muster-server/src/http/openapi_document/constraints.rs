@@ -1,20 +1,20 @@
-//! What the server asks of values beside their types: words, ranges and patterns, in `constraints.json`.
+//! Enumerations, ranges and patterns that `constraints.json` adds to the schemas of the OpenAPI document.
 //!
-//! The same limits are enforced where values are read. A test sends values from both sides of each to a server, so the
-//! two cannot drift apart.
+//! The server enforces the same limits where it parses values. A test sends values from both sides of each limit to a
+//! server, so that document and server agree.
 
 use serde_json::{Map, Value};
 use utoipa::openapi::OpenApi;
 
 const CONSTRAINTS_JSON: &str = include_str!("constraints.json");
 
-/// The document with all constraints in their places.
+/// The document with all constraints.
 pub fn add_constraints(document: OpenApi) -> OpenApi {
     match with_constraints(&document) {
-        Ok(tight) => tight,
+        Ok(constrained) => constrained,
         Err(problem) => {
-            // The document is then only less precise.
-            tracing::error!(%problem, "the constraints of the OpenAPI document are left out");
+            // Without constraints the document is less precise, but correct.
+            tracing::error!(%problem, "could not add constraints to the OpenAPI document; serving it without them");
             document
         }
     }
@@ -25,13 +25,13 @@ fn with_constraints(document: &OpenApi) -> Result<OpenApi, String> {
     let mut json = serde_json::to_value(document).map_err(|error| error.to_string())?;
     for (schema, fields) in object(&table["schemas"]) {
         for (field, constraint) in object(fields) {
-            let place = constrained_schema(&mut json["components"]["schemas"][schema], field);
-            let place = place.ok_or_else(|| format!("there is no `{field}` in `{schema}`"))?;
-            constrain(place, resolve_shared(&table, constraint));
+            let target = constrained_schema(&mut json["components"]["schemas"][schema], field);
+            let target = target.ok_or_else(|| format!("unknown field `{field}` in schema `{schema}`"))?;
+            constrain(target, resolve_shared(&table, constraint));
         }
     }
     constrain_parameters(&mut json, &table);
-    // A whole number is a number too, so a setting may fit two of its choices.
+    // An integer is also a number, so a setting may match two alternatives: `oneOf` would refuse it.
     if let Some(setting) = json["components"]["schemas"]["Setting"].as_object_mut()
         && let Some(choices) = setting.remove("oneOf")
     {
@@ -40,8 +40,8 @@ fn with_constraints(document: &OpenApi) -> Result<OpenApi, String> {
     muster_json::from_str(&json.to_string()).map_err(|error| error.to_string())
 }
 
-/// Where a constraint belongs: `name` is a field, `name[]` its items, `name{}` its keys, `name{*}` its values, and `#0` a
-/// choice of the schema itself.
+/// The schema that a constraint applies to: `name` is a field, `name[]` its items, `name{}` its keys, `name{*}` its
+/// values, and `#0` an alternative of the schema itself.
 fn constrained_schema<'a>(schema: &'a mut Value, field: &str) -> Option<&'a mut Value> {
     if let Some(number) = field.strip_prefix('#') {
         return schema["oneOf"].get_mut(number.parse::<usize>().ok()?);
@@ -56,7 +56,8 @@ fn constrained_schema<'a>(schema: &'a mut Value, field: &str) -> Option<&'a mut 
     }
 }
 
-/// A constraint of a parameter counts for all of its name, unless one names the route as well.
+/// Constrain query parameters. A constraint applies to all parameters of its name, unless another one names the route
+/// as well.
 fn constrain_parameters(json: &mut Value, table: &Value) {
     let Some(paths) = json["paths"].as_object_mut() else { return };
     for (path, item) in paths {
@@ -74,17 +75,17 @@ fn constrain_parameters(json: &mut Value, table: &Value) {
     }
 }
 
-/// A constraint by its name, or as it is written.
+/// The constraint itself, or the shared one that it names.
 fn resolve_shared<'a>(table: &'a Value, constraint: &'a Value) -> &'a Value {
     constraint.as_str().map_or(constraint, |name| &table["shared"][name])
 }
 
 fn constrain(schema: &mut Value, constraint: &Value) {
-    let may_be_null = schema["type"].as_array().is_some_and(|types| types.iter().any(|word| word == "null"));
+    let may_be_null = schema["type"].as_array().is_some_and(|types| types.iter().any(|kind| kind == "null"));
     for (key, value) in object(constraint) {
         let mut value = value.clone();
-        if let (Some(words), "enum", true) = (value.as_array_mut(), key.as_str(), may_be_null) {
-            words.push(Value::Null);
+        if let (Some(values), "enum", true) = (value.as_array_mut(), key.as_str(), may_be_null) {
+            values.push(Value::Null);
         }
         schema[key] = value;
     }
@@ -116,7 +117,7 @@ mod tests {
             parameters.iter().find(|parameter| parameter["name"] == "limit").unwrap()["schema"]["maximum"]
                 .clone()
         };
-        // The lists of GPUs and nodes take any limit: they are short.
+        // The lists of GPUs and nodes have no maximum limit: they are short.
         assert_eq!((limit("/api/v1/jobs"), limit("/api/v1/gpus")), (1_000.into(), Value::Null));
     }
 }

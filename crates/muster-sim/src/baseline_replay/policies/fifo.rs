@@ -1,8 +1,8 @@
 //! First in, first out.
 
-use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
+use crate::baseline_replay::{LiveJob, QueuePolicy, UniformNodes};
 
-/// Jobs start in the order in which they came, nobody passes, and who runs runs to its end.
+/// Jobs start in the order of submission, without backfill and without preemption.
 #[derive(Debug, Default)]
 pub struct Fifo;
 

@@ -1,10 +1,10 @@
 //! Least attained service.
 
 use crate::baseline_replay::policies::place_all_again;
-use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
+use crate::baseline_replay::{LiveJob, QueuePolicy, UniformNodes};
 
-/// The job that has had the least GPU time comes first. It is told nothing about durations, and looks only when
-/// something happens anyway.
+/// The job with the least attained GPU time comes first. Durations are unknown. Jobs are selected only at arrivals
+/// and ends.
 #[derive(Debug, Default)]
 pub struct Las;
 

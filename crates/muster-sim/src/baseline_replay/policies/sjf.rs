@@ -1,8 +1,8 @@
 //! Shortest job first.
 
-use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
+use crate::baseline_replay::{LiveJob, QueuePolicy, UniformNodes};
 
-/// Of those who wait the shortest that fits starts, and who runs runs to its end; it is told how long jobs run.
+/// The shortest waiting job that fits starts, without preemption. Durations are known.
 #[derive(Debug, Default)]
 pub struct Sjf;
 

@@ -1,9 +1,9 @@
 //! Shortest remaining service first.
 
 use crate::baseline_replay::policies::place_all_again;
-use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
+use crate::baseline_replay::{LiveJob, QueuePolicy, UniformNodes};
 
-/// The job with the least GPU time left comes first; it is told how long jobs run.
+/// The job with the least remaining GPU time comes first. Durations are known.
 #[derive(Debug, Default)]
 pub struct Srsf;
 

@@ -1,9 +1,9 @@
 //! Shortest remaining time first.
 
 use crate::baseline_replay::policies::place_all_again;
-use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
+use crate::baseline_replay::{LiveJob, QueuePolicy, UniformNodes};
 
-/// The job that is done soonest comes first, whatever it needs; it is told how long jobs run.
+/// The job with the least remaining time comes first, whatever its size. Durations are known.
 #[derive(Debug, Default)]
 pub struct Srtf;
 

@@ -1,18 +1,18 @@
 //! Tiresias (Gu et al., NSDI'19) as it was run for the published numbers: least attained service in three queues.
 
-use crate::baseline_replay::{LiveJob, UniformNodes, QueuePolicy};
+use crate::baseline_replay::{LiveJob, QueuePolicy, UniformNodes};
 
-/// GPU-seconds after which a job goes to the next queue.
+/// The attained GPU-seconds after which a job is demoted to the next queue.
 const QUEUE_LIMITS_GPU_S: [f64; 2] = [3_250.0, 7_200.0];
-/// Sums of seconds end in fractions: who is that near to a limit has reached it.
+/// Sums of seconds have rounding errors: a job this close to a limit has reached it.
 const LIMIT_TOLERANCE_GPU_S: f64 = 1e-3;
 
-/// Jobs begin in the first queue and go to the next when they have had so much GPU time. Queues are served in order, each
-/// in the order in which jobs began to run; who waits stands behind who runs. Where a gang sits is not asked, only
-/// whether as many GPUs are free. It is told nothing about durations.
+/// Jobs start in the first queue and are demoted by attained GPU time. Queues are served in order, each in the
+/// order in which its jobs started to run; waiting jobs are behind running ones. Only the number of free GPUs
+/// counts, not the placement. Durations are unknown.
 #[derive(Debug, Default)]
 pub struct Tiresias {
-    /// For each job of the trace its queue, and its place there; nothing until it has come.
+    /// Queue and position of each job of the trace; `None` until its submission.
     queue_positions: Vec<Option<(usize, u64)>>,
     next_position: u64,
 }
@@ -32,19 +32,19 @@ impl QueuePolicy for Tiresias {
         }
     }
 
-    /// The next moment at which a running job has had what its queue allows, in whole seconds of its own.
+    /// The next time at which a running job reaches the limit of its queue, in whole seconds of its runtime.
     fn next_wake_s(&self, now_s: f64, live: &[LiveJob]) -> Option<f64> {
         let running = live.iter().filter(|job| job.is_running);
-        let jumps = running.filter_map(|job| {
+        let demotions = running.filter_map(|job| {
             let limit = QUEUE_LIMITS_GPU_S.get(self.queue(job))?;
             Some((limit / f64::from(job.spec.gpus)).ceil() - job.ran_s + now_s)
         });
-        jumps.min_by(f64::total_cmp)
+        demotions.min_by(f64::total_cmp)
     }
 }
 
 impl Tiresias {
-    /// Those who have just come are the last, in the order they came.
+    /// Appends new jobs in the order of submission.
     fn enqueue_arrivals(&mut self, live: &[LiveJob]) {
         let jobs = live.iter().map(|job| job.trace_index + 1).max().unwrap_or(0);
         self.queue_positions.resize(jobs.max(self.queue_positions.len()), None);
@@ -55,12 +55,14 @@ impl Tiresias {
         }
     }
 
-    /// Who has had enough of its queue goes to the next, the first who came first.
+    /// Demotes the jobs that reached the limit of their queue, in the order of submission.
     fn demote(&mut self, live: &[LiveJob]) {
-        let enough = |queue: usize, job: &LiveJob| {
-            QUEUE_LIMITS_GPU_S.get(queue).is_some_and(|limit| job.ran_gpu_s() >= *limit - LIMIT_TOLERANCE_GPU_S)
+        let exceeds_limit = |queue: usize, job: &LiveJob| {
+            QUEUE_LIMITS_GPU_S
+                .get(queue)
+                .is_some_and(|limit| job.ran_gpu_s() >= *limit - LIMIT_TOLERANCE_GPU_S)
         };
-        let running = live.iter().filter(|job| job.is_running && enough(self.queue(job), job));
+        let running = live.iter().filter(|job| job.is_running && exceeds_limit(self.queue(job), job));
         let mut demoted: Vec<(f64, usize, usize)> =
             running.map(|job| (job.spec.submit_s, job.trace_index, self.queue(job))).collect();
         demoted.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
@@ -71,7 +73,7 @@ impl Tiresias {
         self.queue_positions.get(job.trace_index).copied().flatten().map_or(0, |(queue, _)| queue)
     }
 
-    /// At the end of a queue.
+    /// Appends a job to a queue.
     fn enqueue(&mut self, job: usize, queue: usize) {
         self.next_position += 1;
         self.queue_positions[job] = Some((queue, self.next_position));

@@ -14,9 +14,11 @@ use muster_core::{JobId, State, Timestamp};
 use serde::Serialize;
 
 use super::timing::{cpu_ms, median_cpu_ms};
-use super::synthetic::{SyntheticJob, TENANTS, plan_and_adopt, synthetic_cluster, end_job, mixed_job, job_spec, submit_jobs};
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::output::{self, ShowArgs};
+use muster_sim::synthetic::{
+    SyntheticJob, TENANTS, end_job, job_spec, mixed_job, plan_and_adopt, submit_jobs, synthetic_cluster,
+};
 
 /// One line of the table.
 #[derive(Debug, Serialize)]
@@ -154,12 +156,16 @@ fn infeasible() -> Vec<PlanMeasure> {
     };
     let refuse = |what, wanted: SyntheticJob| {
         let command = Command::SubmitJob(ask(wanted));
-        let (ms, refused) = median_cpu_ms(9, || state.decide(&Actor::system(), &command, Timestamp(0)).is_err());
+        let (ms, refused) =
+            median_cpu_ms(9, || state.decide(&Actor::system(), &command, Timestamp(0)).is_err());
         assert!(refused, "it is impossible");
         PlanMeasure { what, nodes: 1_000, value: ms, unit: "ms", goal: Some("10") }
     };
     vec![
-        refuse("an impossible job is refused with its reason", SyntheticJob { gpus: 16, ..SyntheticJob::default() }),
+        refuse(
+            "an impossible job is refused with its reason",
+            SyntheticJob { gpus: 16, ..SyntheticJob::default() },
+        ),
         refuse(
             "an impossible gang is refused with its reason",
             SyntheticJob { gpus: 8, tasks: 1_001, ..SyntheticJob::default() },
@@ -172,7 +178,11 @@ fn preemption() -> PlanMeasure {
     let tenants = 400;
     let mut state = synthetic_cluster(1_000, tenants, true);
     for index in 0..4_000 {
-        submit_jobs(&mut state, SyntheticJob { gpus: 2, tenant: index % tenants, ..SyntheticJob::default() }, 1);
+        submit_jobs(
+            &mut state,
+            SyntheticJob { gpus: 2, tenant: index % tenants, ..SyntheticJob::default() },
+            1,
+        );
     }
     plan_and_adopt(&mut state, Timestamp(0));
     submit_jobs(&mut state, SyntheticJob { gpus: 8, tenant: 7, priority: 900, ..SyntheticJob::default() }, 1);

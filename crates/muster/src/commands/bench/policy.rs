@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::output::{self, ShowArgs};
 use calls::BenchmarkCall;
@@ -66,7 +66,8 @@ pub fn run(args: &Args) -> CommandResult {
     let python = args.python.clone().or_else(|| std::env::var_os("MUSTER_PYTHON").map(PathBuf::from));
     let python = python.unwrap_or_else(|| PathBuf::from("python3"));
     // We and they by turns: what a neighbour takes from the machine it takes from both.
-    let turns: Vec<MeasurementRound> = (0..rounds).map(|_| MeasurementRound::measure(&calls, &python)).collect::<Result<_, _>>()?;
+    let turns: Vec<MeasurementRound> =
+        (0..rounds).map(|_| MeasurementRound::measure(&calls, &python)).collect::<Result<_, _>>()?;
     let mut measures = Vec::new();
     for call in &calls {
         measures.extend(evaluation_measures(call, &turns));
@@ -91,7 +92,9 @@ struct MeasurementRound {
 
 impl MeasurementRound {
     fn measure(calls: &[BenchmarkCall], python: &Path) -> Result<MeasurementRound, CliError> {
-        let rates = |call: &BenchmarkCall| Ok((call.function, (call.per_second()?, call.per_second_without_sharing()?)));
+        let rates = |call: &BenchmarkCall| {
+            Ok((call.function, (call.per_second()?, call.per_second_without_sharing()?)))
+        };
         let ours = calls.iter().map(rates).collect::<Result<_, CliError>>()?;
         Ok(MeasurementRound { ours, others: peers::measure_peers(python, calls)? })
     }
@@ -101,7 +104,8 @@ impl MeasurementRound {
 fn evaluation_measures(call: &BenchmarkCall, turns: &[MeasurementRound]) -> Vec<PolicyMeasure> {
     let name = call.function;
     let ours = |turn: &MeasurementRound| turn.ours.get(name).copied();
-    let of_ours = |which: fn((f64, f64)) -> f64| median_of_rounds(turns, |turn| ours(turn).map(which)).unwrap_or(0.0);
+    let of_ours =
+        |which: fn((f64, f64)) -> f64| median_of_rounds(turns, |turn| ours(turn).map(which)).unwrap_or(0.0);
     let mut measures = vec![
         PolicyMeasure::of(format!("{name}: calls"), of_ours(|(rate, _)| rate), "/s"),
         PolicyMeasure::of(
@@ -116,7 +120,14 @@ fn evaluation_measures(call: &BenchmarkCall, turns: &[MeasurementRound]) -> Vec<
         let rate = |turn: &MeasurementRound| turn.others.rate(peer.package, name);
         let Some(theirs) = median_of_rounds(turns, rate) else {
             let missing = turns.first().map(|turn| turn.others.missing_reason(peer));
-            measures.push(PolicyMeasure { what, value: None, unit: "/s", times: None, goal: peer.goal, missing });
+            measures.push(PolicyMeasure {
+                what,
+                value: None,
+                unit: "/s",
+                times: None,
+                goal: peer.goal,
+                missing,
+            });
             continue;
         };
         let times = median_of_rounds(turns, |turn| match peer.baseline {
@@ -129,7 +140,10 @@ fn evaluation_measures(call: &BenchmarkCall, turns: &[MeasurementRound]) -> Vec<
 }
 
 /// The median of what is known of each turn.
-fn median_of_rounds(turns: &[MeasurementRound], known: impl Fn(&MeasurementRound) -> Option<f64>) -> Option<f64> {
+fn median_of_rounds(
+    turns: &[MeasurementRound],
+    known: impl Fn(&MeasurementRound) -> Option<f64>,
+) -> Option<f64> {
     let mut values: Vec<f64> = turns.iter().filter_map(known).collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()

@@ -1,49 +1,49 @@
-//! How soon training jobs are done under policies of scheduling, on recorded queues.
+//! `muster bench replay`: scheduling policies by job completion time on the Muri traces.
 //!
 //! The rules are those of the published runs (Zhao et al., "Multi-Resource Interleaving for Deep Learning Training",
-//! SIGCOMM'22): 8 nodes of 8 GPUs, and the same time to start for every policy.
+//! SIGCOMM'22): 8 nodes of 8 GPUs, and the same start overheads for every policy. `muster_sim::baseline_replay` has the
+//! engine and the policies.
 
-mod policies;
 mod report;
-mod trace;
 
 use std::path::PathBuf;
 
+use muster_sim::baseline_replay::{MuriTraces, QueuePolicyName, ReplayRow};
+
+use super::named_values::named;
 use super::traces;
-use crate::commands::{ExitStatus, CommandResult};
-use crate::error::{CliError, Exit};
+use crate::error::{CliError, CommandResult, Exit, ExitStatus};
 use crate::output::{self, ListArgs};
-use policies::QueuePolicyName;
-use report::ReplayRow;
-use trace::MuriTraces;
 
 /// Nodes of the published runs.
 const CLUSTER_NODES: usize = 8;
 
-/// `muster bench replay`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The folder of traces; files are read from `muri` in it [env: MUSTER_TRACES] [default: ../shared/traces]
+    /// The traces directory; its `muri` is read [env: MUSTER_TRACES] [default: ../shared/traces]
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
-    /// Only these traces, for example `trace1,trace3_pr`; any file there, not only those that figures are published for
+    /// Only these traces, for example `trace1,trace3_pr`, with or without published figures; otherwise all with them
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1..)]
     trace: Vec<String>,
     /// Only these policies
-    #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1..)]
+    #[arg(
+        long, value_name = "NAME", value_delimiter = ',', num_args = 1..,
+        value_parser = named(&QueuePolicyName::ALL, QueuePolicyName::as_str, QueuePolicyName::about)
+    )]
     policy: Vec<QueuePolicyName>,
     #[command(flatten)]
     list: ListArgs,
 }
 
-/// Replay, and print a line for each trace and policy.
+/// Print a row for each trace and policy.
 pub fn run(args: Args) -> CommandResult {
-    let folder = MuriTraces::open(&traces::traces_dir(args.traces))?;
-    let published = folder.published()?;
-    let policies = if args.policy.is_empty() { QueuePolicyName::all() } else { &args.policy };
+    let traces = MuriTraces::open(&traces::traces_dir(args.traces))?;
+    let published = traces.published()?;
+    let policies = if args.policy.is_empty() { &QueuePolicyName::ALL[..] } else { &args.policy };
     let (mut lines, mut rows) = (Vec::new(), Vec::new());
-    for name in selected_traces(&folder, args.trace)? {
-        let jobs = folder.jobs(&name)?;
+    for name in selected_traces(&traces, args.trace)? {
+        let jobs = traces.jobs(&name)?;
         for policy in policies {
             let row = ReplayRow::of_outcome(&name, *policy, &policy.replay(&jobs, CLUSTER_NODES));
             lines.push(report::measured_line(&row, *policy, &published));
@@ -57,15 +57,15 @@ pub fn run(args: Args) -> CommandResult {
     Ok(ExitStatus::SUCCESS)
 }
 
-/// The traces that were asked for, else all that figures are published for.
-fn selected_traces(folder: &MuriTraces, asked: Vec<String>) -> Result<Vec<String>, CliError> {
-    if asked.is_empty() {
-        return folder.published_traces();
+/// The traces named by the flag, else all with published figures.
+fn selected_traces(traces: &MuriTraces, named: Vec<String>) -> Result<Vec<String>, CliError> {
+    if named.is_empty() {
+        return Ok(traces.published_traces()?);
     }
-    let known = folder.traces()?;
-    if let Some(name) = asked.iter().find(|name| !known.contains(name)) {
+    let known = traces.traces()?;
+    if let Some(name) = named.iter().find(|name| !known.contains(name)) {
         return Err(CliError::new(Exit::NotFound, format!("there is no trace `{name}`"))
             .hint(format!("one of {}", known.join(", "))));
     }
-    Ok(asked)
+    Ok(named)
 }

@@ -1,6 +1,6 @@
-//! `muster doctor --deep`: the whole database, verified against its own journal, without a server.
+//! `muster doctor --deep`: verifies the whole database against its journal, without a server.
 //!
-//! Reads only. The server may go on meanwhile: all of it is read as of one moment.
+//! Read-only. A server may run meanwhile: the database is read as of one moment.
 
 use std::path::PathBuf;
 
@@ -14,14 +14,14 @@ use crate::commands::config;
 use crate::error::CliError;
 use crate::units;
 
-/// Damage listed one by one; the rest is counted.
+/// Findings listed one by one; the rest is counted.
 const DAMAGE_LISTED_MAX: usize = 1_000;
 
 const RESTORE_HINT: &str = "stop the servers, keep a copy of the database, and restore it from a backup";
 const TABLES_HINT: &str =
-    "find out who changed it; restore the database, or the cell, to what the journal says";
+    "find out who changed it; restore the database, or set the cell to the value of the journal";
 
-/// Where the database is, in the words of `muster serve`.
+/// The database, by the flags of `muster serve`.
 #[derive(Debug, clap::Args)]
 pub struct DeepArgs {
     /// Verify the whole database against its journal; reads the database itself, not a server
@@ -38,10 +38,10 @@ pub struct DeepArgs {
     pub database: Option<String>,
 }
 
-/// Everything that is not as it was written.
+/// Every corrupted record, savepoint and table cell, and every violated law.
 pub fn verify_database(args: &DeepArgs) -> Result<Vec<Finding>, CliError> {
     let config = config::load_config(config_flags(args), args.config.as_deref())?;
-    let failed = |error: String| CliError::failed(format!("the database cannot be verified: {error}"));
+    let failed = |error: String| CliError::failed(format!("cannot verify the database: {error}"));
     let store = server::store_config(&config).map_err(|error| failed(error.to_string()))?;
     let mut state = State::empty();
     let (mut damages, mut count) = (Vec::new(), 0_usize);
@@ -51,14 +51,14 @@ pub fn verify_database(args: &DeepArgs) -> Result<Vec<Finding>, CliError> {
             damages.push(damage);
         }
     };
-    let examined = verify::verify_database(&store, &mut |entry| state.apply(&entry.event), &mut note)
+    let report = verify::verify_database(&store, &mut |entry| state.apply(&entry.event), &mut note)
         .map_err(|error| failed(error.to_string()))?;
     let mut findings: Vec<Finding> = damages.iter().map(damage_finding).collect();
     if count > damages.len() {
-        findings.push(fail_finding("more", format!("{} more places differ", count - damages.len()), ""));
+        findings.push(fail_finding("more", format!("{} more differences", count - damages.len()), ""));
     }
     findings.extend(state.check().iter().map(|law| fail_finding("laws", law.to_string(), RESTORE_HINT)));
-    findings.extend(summary_findings(&examined, count == 0));
+    findings.extend(summary_findings(&report, count == 0));
     Ok(findings)
 }
 
@@ -78,7 +78,8 @@ fn damage_finding(damage: &Corruption) -> Finding {
     match damage {
         Corruption::Record { .. } => fail_finding("journal", found, RESTORE_HINT),
         Corruption::Savepoint { .. } => {
-            warn_finding("savepoint", found, "none: the next start reads more of the journal and saves again")
+            let to_do = "nothing: the next start replays more of the journal and writes a new savepoint";
+            warn_finding("savepoint", found, to_do)
         }
         Corruption::Cell { .. } | Corruption::MissingRow { .. } | Corruption::ExtraRow { .. } => {
             fail_finding("tables", found, TABLES_HINT)
@@ -86,18 +87,25 @@ fn damage_finding(damage: &Corruption) -> Finding {
     }
 }
 
-/// What was read, so that nobody takes an empty database for a whole one.
-fn summary_findings(examined: &verify::VerificationReport, whole: bool) -> Vec<Finding> {
-    let old = examined.records - examined.chained_records;
-    let older =
-        if old > 0 { format!(", {old} of them from before records were chained") } else { String::new() };
-    let read = format!("{} read{older}", units::count_text(examined.records, "record"));
-    match (whole, examined.tables_compared) {
+/// The number of records and rows read, so that an empty database is not mistaken for an intact one.
+fn summary_findings(report: &verify::VerificationReport, intact: bool) -> Vec<Finding> {
+    let unchained = report.records - report.chained_records;
+    let older = match unchained {
+        0 => String::new(),
+        _ => format!(", {unchained} of them written before records were chained"),
+    };
+    let read = format!("{} read{older}", units::count_text(report.records, "record"));
+    match (intact, report.tables_compared) {
         (true, _) => vec![
             ok_finding("journal", read),
-            ok_finding("tables", format!("{} as the journal says", units::count_text(examined.rows_compared, "row"))),
+            ok_finding(
+                "tables",
+                format!("{} as in the journal", units::count_text(report.rows_compared, "row")),
+            ),
         ],
         (false, true) => vec![ok_finding("journal", read)],
-        (false, false) => vec![warn_finding("tables", "not compared: the journal is damaged".to_string(), RESTORE_HINT)],
+        (false, false) => {
+            vec![warn_finding("tables", "not compared: the journal is damaged".to_string(), RESTORE_HINT)]
+        }
     }
 }

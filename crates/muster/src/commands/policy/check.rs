@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use muster_policy::{Limits, PolicyError, check_file, compile, is_policy_file};
 use serde::Serialize;
 
-use super::policy_dirs::{self, PolicyDir};
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, Format, ShowArgs};
+use crate::policy_dirs::{self, PolicyDir};
 use crate::units;
 
 /// `muster policy check`.
@@ -112,7 +112,11 @@ fn check_folder(folder: &PolicyDir, checked: &mut CheckReport, errors: &mut Vec<
     }
 }
 
-fn checked_file(folder: &PolicyDir, name: &str, found: Result<muster_policy::FileSummary, PolicyError>) -> CheckedFile {
+fn checked_file(
+    folder: &PolicyDir,
+    name: &str,
+    found: Result<muster_policy::FileSummary, PolicyError>,
+) -> CheckedFile {
     let (ok, error) = (found.is_ok(), found.as_ref().err().map(ToString::to_string));
     let facts = found.unwrap_or_default();
     CheckedFile {

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use muster_core::nearest::nearest;
-use muster_policy::{CallBatch, Limits, PolicyValue, Program, ViewKind, Signature, is_policy_file};
+use muster_policy::{CallBatch, Limits, PolicyValue, Program, Signature, ViewKind, is_policy_file};
 use serde::Serialize;
 
-use super::policy_dirs::{self, PolicyDir};
 use super::json::JsonValue;
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::output::{self, ShowArgs};
+use crate::policy_dirs::{self, PolicyDir};
 
 /// `muster policy eval`.
 #[derive(Debug, clap::Args)]
@@ -61,12 +61,16 @@ struct EvalReport {
 pub fn run(args: &Args) -> CommandResult {
     let folders = policy_dirs::read_policy_dirs(std::slice::from_ref(&args.file))?;
     let [folder] = folders.as_slice() else { return Err(not_one_policy(args)) };
-    let Some(name) = folder.selected.first().filter(|name| folder.selected.len() == 1 && is_policy_file(name)) else {
+    let Some(name) =
+        folder.selected.first().filter(|name| folder.selected.len() == 1 && is_policy_file(name))
+    else {
         return Err(not_one_policy(args));
     };
     let wrong = |error| CliError::failed(folder.error_with_source(&error));
     let program = Program::compile_file(&folder.files, name, Limits::default()).map_err(wrong)?;
-    let takes = program.signature(name, &args.function).ok_or_else(|| unknown_function(&program, folder, name, args))?;
+    let takes = program
+        .signature(name, &args.function)
+        .ok_or_else(|| unknown_function(&program, folder, name, args))?;
     let values = call_arguments(args, &takes)?;
     let began = Instant::now();
     let said = program.call_each(name, &args.function, &CallBatch::single(values)).pop();
@@ -74,7 +78,12 @@ pub fn run(args: &Args) -> CommandResult {
     let answer = said.unwrap_or(Ok(PolicyValue::None)).map_err(wrong)?;
     let text = format!("{answer}\n");
     let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    output::print_text(&args.show, &text, &answer.to_string(), &EvalReport { answer: JsonValue(answer.clone()), took_us })?;
+    output::print_text(
+        &args.show,
+        &text,
+        &answer.to_string(),
+        &EvalReport { answer: JsonValue(answer.clone()), took_us },
+    )?;
     output::print_stderr(&format!("it took {}", elapsed_text(took)));
     Ok(ExitStatus::SUCCESS)
 }
@@ -131,8 +140,9 @@ fn missing_argument(args: &Args, takes: &Signature, name: &str) -> CliError {
 
 /// The thing that a parameter of this name is given; nothing if its name says nothing.
 fn sample_argument(args: &Args, parameter: &str) -> Result<Option<PolicyValue>, CliError> {
-    let one =
-        |sample: ViewKind, said: &Option<String>| build_sample(sample, said.as_deref().unwrap_or_default()).map(Some);
+    let one = |sample: ViewKind, said: &Option<String>| {
+        build_sample(sample, said.as_deref().unwrap_or_default()).map(Some)
+    };
     match parameter {
         "job" => one(ViewKind::Job, &args.job),
         "tenant" => one(ViewKind::Tenant, &args.tenant),
@@ -174,7 +184,9 @@ fn parse_field_list(sample: ViewKind, said: &str) -> Result<Vec<(String, PolicyV
         let (name, value) = (name.trim(), value.trim());
         match name.split_once('.') {
             Some((labels, label)) => add_label(&mut fields, labels, (label.into(), value.into())),
-            None => fields.push((name.to_string(), sample.parse_field(name, value).map_err(CliError::usage)?)),
+            None => {
+                fields.push((name.to_string(), sample.parse_field(name, value).map_err(CliError::usage)?))
+            }
         }
     }
     Ok(fields)
@@ -207,7 +219,9 @@ mod tests {
 
     #[test]
     fn sample_fields_are_parsed_from_pairs_or_json() {
-        let told = |said| build_sample(ViewKind::Job, said).map(|job| job.to_string()).map_err(|error| error.message);
+        let told = |said| {
+            build_sample(ViewKind::Job, said).map(|job| job.to_string()).map_err(|error| error.message)
+        };
         let pairs = told("gpus=8, labels.a=1,labels.b=2,hour=23").unwrap();
         let json = told(r#"{"gpus": 8, "labels": {"a": "1", "b": "2"}, "hour": 23}"#).unwrap();
         assert_eq!(pairs, json);

@@ -7,13 +7,13 @@ use hyper::Method;
 use muster_protocol::policy::{PolicyApply, PolicyList, PolicyRollback, PolicyVersion};
 use muster_protocol::whatif::WhatIfRequest;
 
-use super::policy_dirs;
 use crate::client::{Client, RequestTarget};
 use crate::commands::sim::whatif;
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, ShowArgs, Tint};
+use crate::policy_dirs;
 use crate::units;
 
 /// `muster policy apply`.
@@ -131,13 +131,16 @@ pub fn apply(args: &PolicyApplyArgs, options: &Options) -> CommandResult {
     let (tenant_id, why) = (args.tenant.clone(), args.why.clone());
     let (dry_run, shadow, force) = (args.dry_run, args.shadow, args.force);
     let ask = PolicyApply { files, tenant_id, why, dry_run, shadow, force };
-    let applied: PolicyVersion = options.client()?.send(Method::POST, RequestTarget::new("policies"), &ask)?;
+    let applied: PolicyVersion =
+        options.client()?.send(Method::POST, RequestTarget::new("policies"), &ask)?;
     let whose = tenant_suffix(&applied);
     let text = match (applied.files.is_empty(), args.dry_run) {
         (_, false) if args.shadow => format!("{SHADOW_NOTE}: {}\n", version_summary(&applied)),
         (true, false) => format!("no policies are in force{whose} (version {})\n", applied.version),
         (true, true) => format!("no policies would be in force{whose} (version {})\n", applied.version),
-        (false, false) => format!("version {} is in force{whose}: {}\n", applied.version, version_summary(&applied)),
+        (false, false) => {
+            format!("version {} is in force{whose}: {}\n", applied.version, version_summary(&applied))
+        }
         (false, true) => {
             format!("version {} would be in force{whose}: {}\n", applied.version, version_summary(&applied))
         }

@@ -4,7 +4,7 @@ use hyper::Method;
 use muster_protocol::policy::{PolicyDifference, PolicyShadow};
 
 use crate::client::RequestTarget;
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::options::Options;
 use crate::output::{self, Column, ShowArgs};
 use crate::units;

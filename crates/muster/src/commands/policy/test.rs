@@ -2,14 +2,16 @@
 
 use std::path::PathBuf;
 
-use muster_policy::{Coverage, POLICY_EXTENSION, Limits, TestOutcome, is_policy_file, is_test_file, run_tests};
+use muster_policy::{
+    Coverage, Limits, POLICY_EXTENSION, TestOutcome, is_policy_file, is_test_file, run_tests,
+};
 use serde::Serialize;
 
-use super::policy_dirs::{self, PolicyDir};
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Column, ShowArgs};
+use crate::policy_dirs::{self, PolicyDir};
 use crate::units;
 
 /// `muster policy test`.
@@ -111,9 +113,12 @@ fn test_folder(folder: &PolicyDir, report: &mut PolicyTestReport) {
 
 /// A test that was named, or the test of a policy that was.
 fn is_selected(folder: &PolicyDir, name: &str) -> bool {
-    let of_policy = name.strip_suffix(&format!("_test.{POLICY_EXTENSION}")).map(|stem| format!("{stem}.{POLICY_EXTENSION}"));
+    let of_policy = name
+        .strip_suffix(&format!("_test.{POLICY_EXTENSION}"))
+        .map(|stem| format!("{stem}.{POLICY_EXTENSION}"));
     is_test_file(name)
-        && (folder.selected.contains(name) || of_policy.is_some_and(|policy| folder.selected.contains(&policy)))
+        && (folder.selected.contains(name)
+            || of_policy.is_some_and(|policy| folder.selected.contains(&policy)))
 }
 
 fn test_line(folder: &PolicyDir, outcome: &TestOutcome) -> TestLine {
@@ -139,9 +144,9 @@ fn coverage_line(folder: &PolicyDir, name: &str, coverage: &Coverage) -> Coverag
 
 /// One test: whether it holds, where it is, and what is wrong with it.
 fn test_text(test: &TestLine) -> String {
-    let word = if run_tests.passed { "ok  " } else { "FAIL" };
-    let name = run_tests.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-    let error = run_tests.error.as_ref().map(|error| format!("  {}\n", error.replace('\n', "\n  ")));
+    let word = if test.passed { "ok  " } else { "FAIL" };
+    let name = test.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+    let error = test.error.as_ref().map(|error| format!("  {}\n", error.replace('\n', "\n  ")));
     format!("{word} {}:{}{name}\n{}", test.file, test.line, error.unwrap_or_default())
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use muster_protocol::whatif::{WhatIf, WhatIfFigures};
 use serde::{Deserialize, Serialize};
 
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::output::{self, Column, ShowArgs};
 use crate::units;
@@ -101,7 +101,8 @@ fn seconds_text(seconds: f64) -> String {
 /// Print both, and each tenant.
 pub fn run(args: &Args) -> CommandResult {
     let (a, b) = (read_result(&args.a)?, read_result(&args.b)?);
-    let text = format!("{}\n{}", output::table(&FIGURE_COLUMNS, &figure_rows(&a, &b), false), tenant_table(&a, &b));
+    let text =
+        format!("{}\n{}", output::table(&FIGURE_COLUMNS, &figure_rows(&a, &b), false), tenant_table(&a, &b));
     output::print_text(&args.show, &text, "compare", &[&a, &b])?;
     Ok(ExitStatus::SUCCESS)
 }
@@ -145,7 +146,11 @@ fn whatif_result(answer: &WhatIf, said: &str, which: &str) -> Result<ComparedRes
     Ok(ComparedResult { name: said.to_string(), figures: figures.clone(), tenants: tenants.collect() })
 }
 
-fn replay_result(policies: Vec<ReplayedPolicy>, said: &str, which: Option<&str>) -> Result<ComparedResult, CliError> {
+fn replay_result(
+    policies: Vec<ReplayedPolicy>,
+    said: &str,
+    which: Option<&str>,
+) -> Result<ComparedResult, CliError> {
     let names: Vec<String> = policies.iter().map(|policy| policy.policy.clone()).collect();
     let mut found = policies.into_iter().filter(|policy| which.is_none_or(|which| which == policy.policy));
     match (found.next(), found.next()) {
@@ -179,7 +184,11 @@ fn policy_result(said: &str, policy: ReplayedPolicy) -> ComparedResult {
             WhatIfFigures { jobs, wait_mean_s, gpu_hours, preemptions, ..WhatIfFigures::default() },
         )
     };
-    ComparedResult { name: said.to_string(), figures, tenants: policy.tenants.into_iter().map(tenant).collect() }
+    ComparedResult {
+        name: said.to_string(),
+        figures,
+        tenants: policy.tenants.into_iter().map(tenant).collect(),
+    }
 }
 
 /// One figure of both.

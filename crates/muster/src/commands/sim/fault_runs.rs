@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use muster_sim::campaign::{self, Campaign};
 use muster_sim::decision_digest::DecisionDigest;
-use muster_sim::minimise::minimise;
 use muster_sim::fault_schedule::FaultSchedule;
+use muster_sim::minimise::minimise;
 use muster_sim::sim_cluster::{RunFailure, journal_of_schedule, run_schedule_traced};
 use serde::Serialize;
 
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::output::{self, Card, ShowArgs};
 use crate::units;

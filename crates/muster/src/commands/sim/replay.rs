@@ -1,25 +1,25 @@
 //! Let the jobs of a log meet the planner, or a published policy, in simulated time.
 
-mod progress_bar;
 mod policies;
+mod progress_bar;
 mod report;
 
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use muster_agent::Cluster;
-use muster_sim::figures::{job_outcomes, figures};
-use muster_sim::run_history::RunHistory;
-use muster_sim::job_log::{self, BadLinePolicy, LogFormat, JobLog, LoggedJob};
+use muster_sim::figures::{figures, job_outcomes};
+use muster_sim::job_log::{self, BadLinePolicy, JobLog, LogFormat, LoggedJob};
 use muster_sim::plots;
+use muster_sim::run_history::RunHistory;
 use muster_sim::trace_replay::{ReplayAssumptions, ReplayCluster};
 
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::output::{self, ListArgs};
 use crate::units;
-use progress_bar::ProgressBar;
 use policies::SimPolicyName;
+use progress_bar::ProgressBar;
 use report::{ReplayClusterReport, ReplayReport};
 
 /// `muster sim replay`.
@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long)]
     told: bool,
     /// Assume that jobs save their work this often; otherwise they begin anew when displaced, unless the log says more
-    #[arg(long, value_name = "DURATION", value_parser = units::duration_ms)]
+    #[arg(long, value_name = "DURATION", value_parser = units::parse_duration_ms)]
     saves_every: Option<i64>,
     /// Write plots to this folder: utilisation over time, waits, and a Gantt chart for each policy
     #[arg(long, value_name = "DIR")]
@@ -106,8 +106,11 @@ impl FormatName {
 pub fn run(args: Args) -> CommandResult {
     let log = read_log(&args)?;
     let (site, words) = replay_cluster(&args, &log.jobs)?;
-    let assumptions =
-        ReplayAssumptions { are_durations_known: args.told, checkpoint_every_ms: args.saves_every, ..ReplayAssumptions::default() };
+    let assumptions = ReplayAssumptions {
+        are_durations_known: args.told,
+        checkpoint_every_ms: args.saves_every,
+        ..ReplayAssumptions::default()
+    };
     let report = ReplayReport::new(&log, ReplayClusterReport::of(&site, words), &assumptions);
     report.notes().iter().for_each(|note| output::print_stderr(note));
     let histories = replay_policies(&args.policy, &log.jobs, &site, assumptions)?;
@@ -115,9 +118,14 @@ pub fn run(args: Args) -> CommandResult {
         histories.iter().filter(|(_, history)| args.digest && history.digest.decisions() > 0)
     {
         let digest = &history.digest;
-        output::print_stderr(&format!("{}: {} decisions, digest {digest}", name.as_str(), digest.decisions()));
+        output::print_stderr(&format!(
+            "{}: {} decisions, digest {digest}",
+            name.as_str(),
+            digest.decisions()
+        ));
     }
-    let figures = histories.iter().map(|(name, history)| figures(name.as_str(), &log.jobs, history)).collect();
+    let figures =
+        histories.iter().map(|(name, history)| figures(name.as_str(), &log.jobs, history)).collect();
     let report = report.with_figures(figures);
     if let Some(dir) = &args.plots {
         write_plots(dir, &log.jobs, &histories, &report)?;
@@ -157,7 +165,7 @@ fn replay_cluster(args: &Args, jobs: &[LoggedJob]) -> Result<(ReplayCluster, Opt
             Cluster::load(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))?;
         return Ok((ReplayCluster::from_cluster(&cluster), None));
     }
-    let made = args.nodes.is_none().then(|| ReplayCluster::spec_for_jobs(job_log));
+    let made = args.nodes.is_none().then(|| ReplayCluster::spec_for_jobs(jobs));
     let words = args.nodes.as_ref().or(made.as_ref()).map(String::as_str).unwrap_or_default();
     let site = ReplayCluster::parse(words).map_err(|error| {
         CliError::usage(error.to_string()).hint("for example `--nodes 16x8xV100`, or `--cluster FILE`")
@@ -173,8 +181,8 @@ fn replay_policies(
 ) -> Result<Vec<(SimPolicyName, RunHistory)>, CliError> {
     let mut histories = Vec::new();
     for name in policies {
-        let mut bar = ProgressBar::new(name.as_str(), job_log);
-        let history = name.replay(job_log, site, assumptions, &mut |progress| bar.draw(progress))?;
+        let mut bar = ProgressBar::new(name.as_str(), jobs);
+        let history = name.replay(jobs, site, assumptions, &mut |progress| bar.draw(progress))?;
         output::print_stderr(&bar.finish(history.rounds));
         histories.push((*name, history));
     }
@@ -195,16 +203,16 @@ fn write_plots(
         report.policies.iter().map(|row| (row.policy.as_str(), &row.utilisation_over_time[..])).collect();
     write("utilisation.svg".to_string(), plots::utilisation(&over_time))?;
     let waits: Vec<(&str, Vec<f64>)> =
-        histories.iter().map(|(name, history)| (name.as_str(), waits_s(job_log, history))).collect();
+        histories.iter().map(|(name, history)| (name.as_str(), waits_s(jobs, history))).collect();
     let waits: Vec<(&str, &[f64])> = waits.iter().map(|(name, waits)| (*name, &waits[..])).collect();
     write("waits.svg".to_string(), plots::waits(&waits))?;
     for (name, history) in histories {
-        write(format!("gantt-{}.svg", name.as_str()), plots::gantt(name.as_str(), job_log, history))?;
+        write(format!("gantt-{}.svg", name.as_str()), plots::gantt(name.as_str(), jobs, history))?;
     }
     output::print_stderr(&format!("plots are in `{}`", dir.display()));
     Ok(())
 }
 
 fn waits_s(jobs: &[LoggedJob], history: &RunHistory) -> Vec<f64> {
-    job_outcomes(job_log, history).into_iter().flatten().map(|fate| fate.wait_ms as f64 / 1e3).collect()
+    job_outcomes(jobs, history).into_iter().flatten().map(|fate| fate.wait_ms as f64 / 1e3).collect()
 }

@@ -5,18 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_core::Timestamp;
-use muster_protocol::whatif::{Setting, WhatIf, WhatIfRequest, WhatIfFigures, WhatIfJob, WhatIfTenant};
-use muster_server::http::ApiError;
-use muster_server::whatif::{WhatIfReplay, WhatIfQuery};
+use muster_protocol::whatif::{Setting, WhatIf, WhatIfFigures, WhatIfJob, WhatIfRequest, WhatIfTenant};
+use muster_server::whatif::{WhatIfError, WhatIfQuery, WhatIfReplay};
 use muster_sim::job_log;
 use muster_sim::whatif::WhatIfSimulator;
 
-use crate::commands::policy::policy_dirs;
-use crate::commands::{ExitStatus, CommandResult};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::interpreter::StarlarkInterpreter;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ShowArgs, Tint};
+use crate::policy_dirs;
 use crate::units;
 
 /// `muster sim whatif`.
@@ -32,7 +31,7 @@ pub struct Args {
     #[arg(long, value_name = "WHEN")]
     until: Option<String>,
     /// Another value: `tenants.NAME.FIELD=VALUE` or `scheduler.KEY=VALUE`; `none` lifts a limit
-    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     set: Vec<(String, Setting)>,
     /// Nodes that would have been there too: nodes × GPUs of each × model
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
@@ -47,7 +46,7 @@ pub struct Args {
     #[arg(long)]
     no_policies: bool,
     /// Show so many jobs that gain or lose most
-    #[arg(long, value_name = "N", default_value_t = JOBS_SHOWN)]
+    #[arg(long, value_name = "N", default_value_t = JOBS_SHOWN_DEFAULT)]
     jobs: u32,
     /// Read this `muster.db`, or `postgres://…`, instead of asking a server
     #[arg(long, value_name = "FILE")]
@@ -107,10 +106,9 @@ fn answer_from_journal(path: &Path, ask: &WhatIfRequest) -> Result<WhatIf, CliEr
     }
     let store = job_log::open_store(path)
         .map_err(|error| CliError::failed(format!("the journal cannot be read: {error}")))?;
-    let declined = |fault: ApiError| {
-        let problem = fault.problem();
-        let error = CliError::failed(problem.detail);
-        problem.hint.into_iter().fold(error, |error, hint| error.hint(hint))
+    let declined = |error: WhatIfError| {
+        let failed = CliError::failed(error.to_string());
+        error.hint().into_iter().fold(failed, |failed, hint| failed.hint(hint))
     };
     let question = WhatIfQuery::from_request(ask, Timestamp(units::now_ms())).map_err(declined)?;
     let historian = WhatIfSimulator { interpreter: Some(Arc::new(StarlarkInterpreter::for_simulation())) };
@@ -187,7 +185,10 @@ const FIGURE_COLUMNS: [Column<WhatIfFigureRow>; 4] = [
 
 fn figure_rows(answer: &WhatIf) -> Vec<WhatIfFigureRow> {
     let all = [&answer.really, &answer.replayed, &answer.changed];
-    super::compare::FIGURE_FORMATS.iter().map(|(name, shown)| WhatIfFigureRow { name, values: all.map(shown) }).collect()
+    super::compare::FIGURE_FORMATS
+        .iter()
+        .map(|(name, shown)| WhatIfFigureRow { name, values: all.map(shown) })
+        .collect()
 }
 
 const TENANT_COLUMNS: [Column<WhatIfTenant>; 8] = [

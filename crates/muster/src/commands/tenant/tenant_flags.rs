@@ -1,4 +1,4 @@
-//! What may be said of a tenant when it is made or changed.
+//! The flags of `muster tenant create` and `muster tenant set`.
 
 use std::collections::BTreeMap;
 
@@ -7,97 +7,97 @@ use muster_protocol::tenant::{TenantChange, TenantSpec};
 
 use crate::units;
 
-/// Quotas, priority, price and contact.
+/// Quotas, guarantees, budgets, priority, price and contact of a tenant.
 #[derive(Debug, Clone, Default, Args)]
 pub struct TenantFlags {
-    /// Most GPUs at one time; `none` is without limit
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// GPU quota: the most GPUs held at one time; `none` is without limit
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     max_gpus: Option<CountLimit>,
-    /// Most GPU memory asked for at one time, for example 640G
-    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    /// Quota of requested GPU memory, for example 640G
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_limit)]
     max_gpu_memory: Option<CountLimit>,
-    /// Most CPU cores at one time
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// Quota of CPU cores
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     max_cpus: Option<CountLimit>,
-    /// Most main memory at one time
-    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    /// Quota of main memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_limit)]
     max_mem: Option<CountLimit>,
-    /// Most jobs running at one time
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// Quota of running jobs
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     max_jobs: Option<CountLimit>,
-    /// Most GPUs that each user may hold at one time; `none` is without limit
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// GPUs that each user may hold at one time; `none` is without limit
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     max_gpus_per_user: Option<CountLimit>,
-    /// Most GPU memory that each user may ask for at one time
-    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    /// GPU memory that each user may hold at one time
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_limit)]
     max_gpu_memory_per_user: Option<CountLimit>,
-    /// Most CPU cores that each user may hold at one time
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// CPU cores that each user may hold at one time
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     max_cpus_per_user: Option<CountLimit>,
-    /// Most main memory that each user may hold at one time
-    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    /// Main memory that each user may hold at one time
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_limit)]
     max_mem_per_user: Option<CountLimit>,
-    /// Most jobs that each user may have running at one time
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// Jobs that each user may have running at one time
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     max_jobs_per_user: Option<CountLimit>,
-    /// Most GPUs of single models at one time, for example h100=4,a100=8; all others are without such a limit
-    #[arg(long, value_name = "MODEL=N,…", value_parser = by_model)]
+    /// GPU quota of single models, for example h100=4,a100=8; other models have no such quota
+    #[arg(long, value_name = "MODEL=N,…", value_parser = parse_by_model)]
     max_gpus_by_model: Option<ModelCounts>,
-    /// GPUs it can count on
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// Guaranteed GPUs
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     guaranteed_gpus: Option<CountLimit>,
-    /// GPU memory it can count on
-    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    /// Guaranteed GPU memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_limit)]
     guaranteed_gpu_memory: Option<CountLimit>,
-    /// CPU cores it can count on
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// Guaranteed CPU cores
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     guaranteed_cpus: Option<CountLimit>,
-    /// Main memory it can count on
-    #[arg(long, value_name = "SIZE", value_parser = memory_limit)]
+    /// Guaranteed main memory
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory_limit)]
     guaranteed_mem: Option<CountLimit>,
-    /// Running jobs it can count on
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// Guaranteed running jobs
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     guaranteed_jobs: Option<CountLimit>,
-    /// GPUs of single models it can count on, for example h100=2; `none` is of no model
-    #[arg(long, value_name = "MODEL=N,…", value_parser = by_model)]
+    /// Guaranteed GPUs of single models, for example h100=2; `none` removes them
+    #[arg(long, value_name = "MODEL=N,…", value_parser = parse_by_model)]
     guaranteed_gpus_by_model: Option<ModelCounts>,
-    /// GPU-hours it may use in all; `none` is without limit
-    #[arg(long, value_name = "X", value_parser = amount)]
+    /// Budget in GPU-hours; `none` is without limit
+    #[arg(long, value_name = "X", value_parser = parse_amount_limit)]
     budget_gpu_hours: Option<AmountLimit>,
-    /// The same in kWh, at the power limits of the GPUs
-    #[arg(long, value_name = "X", value_parser = amount)]
+    /// Budget in kWh, counted at the power limits of the GPUs
+    #[arg(long, value_name = "X", value_parser = parse_amount_limit)]
     budget_kwh: Option<AmountLimit>,
-    /// The same in money
-    #[arg(long, value_name = "X", value_parser = amount)]
+    /// Budget in money
+    #[arg(long, value_name = "X", value_parser = parse_amount_limit)]
     budget_cost: Option<AmountLimit>,
-    /// Default priority of its jobs, and the highest its members may give: 100, 500, 1000 or 5000
+    /// Default priority of its jobs and priority ceiling of its members: 100, 500, 1000 or 5000
     #[arg(long, alias = "priority", value_parser = ["low", "medium", "high", "critical"])]
     tier: Option<String>,
-    /// Highest priority its members may give, above the tier; `none` takes the grant away
-    #[arg(long, value_name = "N", value_parser = limit)]
+    /// Priority ceiling of its members, above the tier; `none` removes it
+    #[arg(long, value_name = "N", value_parser = parse_count_limit)]
     max_priority: Option<CountLimit>,
-    /// Share against other tenants; 1 is the usual one
+    /// Fair-share weight relative to its siblings; 1 is the default
     #[arg(long, value_name = "X")]
     weight: Option<f64>,
-    /// Part of its past usage that is forgotten each day, 0 to 1; 0 is as usual in the cluster
+    /// Fraction of its past usage that decays each day, 0 to 1; 0 is the default of the cluster
     #[arg(long, value_name = "X")]
     decay: Option<f64>,
-    /// Whether its running jobs may be displaced
+    /// Whether its running jobs may be preempted
     #[arg(long, value_name = "BOOL")]
     may_be_preempted: Option<bool>,
-    /// Whether its jobs may displace others
+    /// Whether its jobs may preempt others
     #[arg(long, value_name = "BOOL")]
     may_preempt: Option<bool>,
-    /// GPU-hours of its running work that others may destroy within a day; `none` is without limit
-    #[arg(long, value_name = "X", value_parser = amount)]
+    /// Preemption loss limit: GPU-hours of its work per day that preemptors may destroy; `none` is without limit
+    #[arg(long, value_name = "X", value_parser = parse_amount_limit)]
     damage_gpu_hours_per_day: Option<AmountLimit>,
-    /// Price of one GPU-hour; 0 ends billing
+    /// Price of a GPU-hour; 0 disables billing
     #[arg(long, value_name = "X")]
     price: Option<f64>,
-    /// Contact
+    /// Contact address
     #[arg(long)]
     email: Option<String>,
-    /// Where it belongs
+    /// Organization of the tenant
     #[arg(long, value_name = "TEXT")]
     organization: Option<String>,
 }
@@ -106,16 +106,16 @@ pub struct TenantFlags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountLimit(Option<u64>);
 
-/// A number for each model that is named; for none of them is a number too.
+/// A number per GPU model; may be empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelCounts(BTreeMap<String, u64>);
 
-/// A number that may have a fraction, or no limit.
+/// A decimal number, or no limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AmountLimit(Option<f64>);
 
 impl TenantFlags {
-    /// For a new tenant: no limit is the same as saying nothing.
+    /// For a new tenant: `none` is the same as an absent flag.
     pub fn into_spec(self) -> TenantSpec {
         let number = |limit: Option<CountLimit>| limit.and_then(|limit| limit.0);
         TenantSpec {
@@ -154,7 +154,7 @@ impl TenantFlags {
         }
     }
 
-    /// For one that exists: no limit lifts the one it has, nothing said leaves it.
+    /// For an existing tenant: `none` removes a limit, an absent flag leaves it unchanged.
     pub fn into_change(self) -> TenantChange {
         let number = |limit: Option<CountLimit>| limit.map(|limit| limit.0);
         TenantChange {
@@ -194,13 +194,13 @@ impl TenantFlags {
     }
 }
 
-/// A priority too large for the wire is too large for the server, which says so.
+/// The server refuses a priority that does not fit into 32 bits, with its own message.
 fn saturating_priority(granted: u64) -> u32 {
     u32::try_from(granted).unwrap_or(u32::MAX)
 }
 
-fn model_counts(said: Option<ModelCounts>) -> Option<BTreeMap<String, u64>> {
-    said.map(|models| models.0)
+fn model_counts(flag: Option<ModelCounts>) -> Option<BTreeMap<String, u64>> {
+    flag.map(|models| models.0)
 }
 
 /// `h100=4,a100=8`, or `none`.
@@ -215,7 +215,7 @@ fn parse_by_model(text: &str) -> Result<ModelCounts, String> {
             return Err(format!("`{part}` is not MODEL=N; write for example h100=4,a100=8, or `none`"));
         };
         if models.insert(model.to_string(), count).is_some() {
-            return Err(format!("`{model}` is there twice"));
+            return Err(format!("`{model}` is given twice"));
         }
     }
     Ok(ModelCounts(models))
@@ -237,7 +237,11 @@ fn parse_count_limit(text: &str) -> Result<CountLimit, String> {
 }
 
 fn parse_memory_limit(text: &str) -> Result<CountLimit, String> {
-    if text == "none" { Ok(CountLimit(None)) } else { units::parse_memory_mib(text).map(|mib| CountLimit(Some(mib))) }
+    if text == "none" {
+        Ok(CountLimit(None))
+    } else {
+        units::parse_memory_mib(text).map(|mib| CountLimit(Some(mib)))
+    }
 }
 
 #[cfg(test)]
@@ -246,31 +250,38 @@ mod tests {
 
     #[test]
     fn none_omits_a_limit_on_create_and_lifts_it_on_change() {
-        let terms = || TenantFlags { max_gpus: Some(CountLimit(None)), max_mem: parse_count_limit("8").ok(), ..TenantFlags::default() };
-        assert_eq!((terms().into_spec().max_gpus, terms().into_spec().max_memory_mb), (None, Some(8)));
-        assert_eq!((terms().into_change().max_gpus, terms().into_change().max_cpu_cores), (Some(None), None));
+        let flags = || TenantFlags {
+            max_gpus: Some(CountLimit(None)),
+            max_mem: parse_count_limit("8").ok(),
+            ..TenantFlags::default()
+        };
+        assert_eq!((flags().into_spec().max_gpus, flags().into_spec().max_memory_mb), (None, Some(8)));
+        assert_eq!((flags().into_change().max_gpus, flags().into_change().max_cpu_cores), (Some(None), None));
     }
 
     #[test]
     fn model_counts_are_parsed_from_pairs() {
-        let said = |text: &str| parse_by_model(text).map(|models| models.0.into_iter().collect::<Vec<_>>());
+        let parsed = |text: &str| parse_by_model(text).map(|models| models.0.into_iter().collect::<Vec<_>>());
         let two = vec![("a100".to_string(), 8), ("h100".to_string(), 4)];
-        assert_eq!(said("h100=4, a100=8"), Ok(two));
-        assert_eq!(said("none"), Ok(Vec::new()));
+        assert_eq!(parsed("h100=4, a100=8"), Ok(two));
+        assert_eq!(parsed("none"), Ok(Vec::new()));
         for wrong in ["", "h100", "h100=", "=4", "h100=few", "h100=1,", "h100=1,h100=2"] {
-            assert!(said(wrong).is_err(), "{wrong}");
+            assert!(parsed(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn model_counts_replace_the_whole_map_or_leave_it() {
-        let terms = |text: &str| TenantFlags { guaranteed_gpus_by_model: parse_by_model(text).ok(), ..TenantFlags::default() };
-        let change = terms("none").into_change();
+        let flags = |text: &str| TenantFlags {
+            guaranteed_gpus_by_model: parse_by_model(text).ok(),
+            ..TenantFlags::default()
+        };
+        let change = flags("none").into_change();
         assert_eq!(
             (change.guaranteed_gpus_by_model, change.max_gpus_by_model),
             (Some(BTreeMap::new()), None)
         );
-        assert_eq!(terms("h100=2").into_spec().guaranteed_gpus_by_model["h100"], 2);
+        assert_eq!(flags("h100=2").into_spec().guaranteed_gpus_by_model["h100"], 2);
     }
 
     #[test]

@@ -8,12 +8,14 @@ use muster_core::policy::{JobView, Moment, NodeView};
 use muster_core::queue::Bucket;
 use muster_core::{State, Timestamp};
 use muster_policy::hooks::{self, HookExecutor};
-use muster_policy::{CallBatch, WorkerCommand, WorkerPoolSettings, PolicyValue, PolicyError, Program, WorkerPool};
+use muster_policy::{
+    CallBatch, PolicyError, PolicyValue, Program, WorkerCommand, WorkerPool, WorkerPoolSettings,
+};
 
 use crate::commands::bench::timing::{cpu_ms, median_wall_ms};
-use crate::commands::bench::synthetic::{SyntheticJob, job_spec};
 use crate::error::CliError;
-use crate::interpreter::{cluster_confinement, call_limits};
+use crate::interpreter::{call_limits, cluster_confinement};
+use muster_sim::synthetic::{SyntheticJob, job_spec};
 
 /// GPUs and nodes that functions are asked about: each is another.
 const SECOND_ARGUMENTS: usize = 50;
@@ -46,17 +48,30 @@ enum CallStyle {
 /// The rule of the commissioning document on dicts: GPUs and wishes.
 pub fn allow() -> Result<BenchmarkCall, CliError> {
     let source = include_str!("allow.gsky");
-    let (firsts, seconds) = ((0..SECOND_ARGUMENTS).map(gpu).collect(), (0..FIRST_ARGUMENTS).map(requirements).collect());
+    let (firsts, seconds) =
+        ((0..SECOND_ARGUMENTS).map(gpu).collect(), (0..FIRST_ARGUMENTS).map(requirements).collect());
     let (program, source) = (program(source)?, source.to_string());
     let own_source = source.clone();
-    Ok(BenchmarkCall { function: "allow", source, own_source, firsts, seconds, program, style: CallStyle::Values })
+    Ok(BenchmarkCall {
+        function: "allow",
+        source,
+        own_source,
+        firsts,
+        seconds,
+        program,
+        style: CallStyle::Values,
+    })
 }
 
 /// A hook: jobs and nodes.
 pub fn score() -> Result<BenchmarkCall, CliError> {
     let source = include_str!("score.gsky");
     let job = |index: usize| {
-        let wanted = job_spec(SyntheticJob { gpus: 1 << (index % 4), cpus: 4 + index as u32, ..SyntheticJob::default() });
+        let wanted = job_spec(SyntheticJob {
+            gpus: 1 << (index % 4),
+            cpus: 4 + index as u32,
+            ..SyntheticJob::default()
+        });
         let bucket = Bucket::of_spec(&wanted, None, &State::empty().policies.bucket_criteria);
         JobView::of(&bucket, Moment::of(Timestamp(0), 0))
     };
@@ -64,7 +79,8 @@ pub fn score() -> Result<BenchmarkCall, CliError> {
     let nodes: Vec<NodeView> = (0..SECOND_ARGUMENTS).map(node).collect();
     let listener = ArgumentRecorder::default();
     hooks::score_each(&listener, &jobs.iter().collect::<Vec<_>>(), &nodes);
-    let (mut firsts, mut seconds) = listener.argument_pairs.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    let (mut firsts, mut seconds) =
+        listener.argument_pairs.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     // Pair by pair: a job comes once with each node.
     seconds.truncate(SECOND_ARGUMENTS);
     firsts = firsts.into_iter().step_by(SECOND_ARGUMENTS).collect();
@@ -114,7 +130,11 @@ impl BenchmarkCall {
 
     /// Calls in a second of the wall clock, in a worker: as the server asks the bundle of the cluster.
     pub fn per_second_in_worker(&self, rounds: usize) -> Result<f64, CliError> {
-        let workers = WorkerPool::new(WorkerCommand::this_binary(), cluster_confinement(), WorkerPoolSettings::for_cluster());
+        let workers = WorkerPool::new(
+            WorkerCommand::this_binary(),
+            cluster_confinement(),
+            WorkerPoolSettings::for_cluster(),
+        );
         let bundle = workers.compile(bundle_files(&self.own_source)).map_err(failed)?;
         let ask = || {
             workers.query("bench", &bundle, |guest| match &self.style {

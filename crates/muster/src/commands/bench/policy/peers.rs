@@ -29,9 +29,19 @@ const PYO3: &str = "starlark-pyo3";
 
 /// All that are asked. The last is ours, for Python.
 pub const ALL: &[Peer] = &[
-    Peer { package: "starlark-go", baseline: None, goal: Some("300×"), install_command: "pip install starlark-go" },
+    Peer {
+        package: "starlark-go",
+        baseline: None,
+        goal: Some("300×"),
+        install_command: "pip install starlark-go",
+    },
     Peer { package: PYO3, baseline: None, goal: Some("50×"), install_command: "pip install starlark-pyo3" },
-    Peer { package: "muster", baseline: Some(PYO3), goal: Some("5× starlark-pyo3"), install_command: "make python" },
+    Peer {
+        package: "muster",
+        baseline: Some(PYO3),
+        goal: Some("5× starlark-pyo3"),
+        install_command: "make python",
+    },
 ];
 
 /// What they are asked.

@@ -13,13 +13,15 @@ use muster_core::facts::plan::Plan;
 use muster_core::objects::policy::PolicyScope;
 use muster_core::planner::plan;
 use muster_core::{State, Timestamp};
-use muster_server::policies::{PolicyQuerier, Interpreter};
+use muster_server::policies::{Interpreter, PolicyQuerier};
 
 use super::PolicyMeasure;
 use crate::commands::bench::timing::{median_cpu_ms, median_wall_ms};
-use crate::commands::bench::synthetic::{SyntheticJob, TENANTS, synthetic_cluster, mixed_job, submit_jobs, apply_command};
 use crate::error::CliError;
 use crate::interpreter::StarlarkInterpreter;
+use muster_sim::synthetic::{
+    SyntheticJob, TENANTS, apply_command, mixed_job, submit_jobs, synthetic_cluster,
+};
 
 const NOW: Timestamp = Timestamp(0);
 /// Amounts of memory that jobs ask for: they set shapes apart that are otherwise alike.
@@ -38,8 +40,9 @@ pub fn measure_rounds(nodes: usize, rounds: usize) -> Result<Vec<PolicyMeasure>,
     let buckets = state.queue.buckets().count();
     // A server starts the worker of what is in force once; that is no part of a round.
     PolicyQuerier::new(interpreter.clone()).new_answers(&state, &Plan::default(), (NOW, Duration::ZERO));
-    let (first, _) =
-        median_wall_ms(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, Duration::ZERO));
+    let (first, _) = median_wall_ms(rounds, || {
+        round(&mut PolicyQuerier::new(interpreter.clone()), &state, Duration::ZERO)
+    });
     let mut asker = PolicyQuerier::new(interpreter.clone());
     let noting = record_all_answers(&mut asker, &mut state);
     let (steady, starts) = median_wall_ms(rounds, || round(&mut asker, &state, BEFORE_REFRESH));
@@ -49,7 +52,8 @@ pub fn measure_rounds(nodes: usize, rounds: usize) -> Result<Vec<PolicyMeasure>,
             "{starts} jobs start with these policies and {planned} without"
         )));
     }
-    let (anew, _) = median_wall_ms(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, AFTER_REFRESH));
+    let (anew, _) =
+        median_wall_ms(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, AFTER_REFRESH));
     let line = |what: &str, ms| {
         PolicyMeasure::of(format!("round, {nodes} nodes, {buckets} kinds of jobs: {what}"), ms, "ms")
     };
@@ -74,7 +78,11 @@ fn round(asker: &mut PolicyQuerier, state: &State, elapsed: Duration) -> usize {
 fn cluster_with_queue(nodes: usize) -> State {
     let mut state = synthetic_cluster(nodes, TENANTS, false);
     for index in 0..nodes * 4 {
-        submit_jobs(&mut state, SyntheticJob { memory_mib: 1_024 + (index % MEMORY_AMOUNTS) as u64, ..mixed_job(index) }, 1);
+        submit_jobs(
+            &mut state,
+            SyntheticJob { memory_mib: 1_024 + (index % MEMORY_AMOUNTS) as u64, ..mixed_job(index) },
+            1,
+        );
     }
     state
 }

@@ -1,43 +1,10 @@
-//! The table for people, with what is published beside what was measured.
+//! The table of `muster bench replay`: measured figures beside the published ones.
 
-use muster_sim::baseline_replay::ReplayOutcome;
-use serde::Serialize;
+use muster_sim::baseline_replay::{PublishedJct, QueuePolicyName, ReplayRow};
 
-use super::policies::QueuePolicyName;
-use super::trace::PublishedJct;
 use crate::output::{Cell, Column};
 
-/// What was measured for a trace and a policy.
-#[derive(Debug, Clone, Serialize)]
-pub struct ReplayRow {
-    trace: String,
-    policy: &'static str,
-    avg_jct_s: f64,
-    p99_jct_s: f64,
-    makespan_s: f64,
-    max_slowdown: f64,
-    preemptions: u64,
-    lost_gpu_s: f64,
-}
-
-impl ReplayRow {
-    /// With as many decimals as are published.
-    pub fn of_outcome(trace: &str, policy: QueuePolicyName, outcome: &ReplayOutcome) -> ReplayRow {
-        let rounded = |value: f64| (value * 1e3).round() / 1e3;
-        ReplayRow {
-            trace: trace.to_string(),
-            policy: policy.as_str(),
-            avg_jct_s: rounded(outcome.avg_jct_s),
-            p99_jct_s: rounded(outcome.p99_jct_s),
-            makespan_s: rounded(outcome.makespan_s),
-            max_slowdown: rounded(outcome.max_slowdown),
-            preemptions: outcome.preemptions,
-            lost_gpu_s: rounded(outcome.lost_gpu_s),
-        }
-    }
-}
-
-/// One line of the table.
+/// One line of the table: a policy that was replayed, or one with published figures only.
 pub struct ReplayLine {
     trace: String,
     policy: String,
@@ -45,7 +12,6 @@ pub struct ReplayLine {
     published: Option<f64>,
 }
 
-/// The columns.
 pub const COLUMNS: [Column<ReplayLine>; 10] = [
     Column::new("TRACE", |line| line.trace.as_str().into()),
     Column::new("POLICY", |line| line.policy.as_str().into()),
@@ -63,14 +29,13 @@ fn measured_cell(line: &ReplayLine, text: impl Fn(&ReplayRow) -> String) -> Cell
     Cell::or_dash(line.measured.as_ref().map(text))
 }
 
-/// What was measured against what is published; zero has no minus.
+/// The mean completion time against the published one; a difference that rounds to zero is `+0.000`.
 fn difference_cell(line: &ReplayLine) -> Cell {
     let both = line.measured.as_ref().zip(line.published);
     let percent = both.map(|(row, published)| (row.avg_jct_s / published - 1.0) * 100.0);
     Cell::or_dash(percent.map(|percent| format!("{:+.3}", (percent * 1e3).round() / 1e3 + 0.0)))
 }
 
-/// The line of what was measured.
 pub fn measured_line(row: &ReplayRow, policy: QueuePolicyName, published: &PublishedJct) -> ReplayLine {
     let name = policy.published_name().map(|name| (row.trace.clone(), name.to_string()));
     ReplayLine {
@@ -81,15 +46,17 @@ pub fn measured_line(row: &ReplayRow, policy: QueuePolicyName, published: &Publi
     }
 }
 
-/// Lines of policies that are published for a trace and not played here: they change what others wait for, or share GPUs.
+/// Policies that are published for a trace and not replayed here, because they change the resources of jobs or share
+/// GPUs between them.
 pub fn published_lines(trace: &str, published: &PublishedJct) -> Vec<ReplayLine> {
-    let played = |name: &str| QueuePolicyName::all().iter().any(|policy| policy.published_name() == Some(name));
-    let here = published.iter().filter(|((of, policy), _)| of == trace && !played(policy));
+    let is_replayed =
+        |name: &str| QueuePolicyName::ALL.iter().any(|policy| policy.published_name() == Some(name));
+    let others = published.iter().filter(|((other, policy), _)| other == trace && !is_replayed(policy));
     let line = |((_, policy), avg): (&(String, String), &f64)| ReplayLine {
         trace: trace.to_string(),
         policy: format!("{policy} (published)"),
         measured: None,
         published: Some(*avg),
     };
-    here.map(line).collect()
+    others.map(line).collect()
 }

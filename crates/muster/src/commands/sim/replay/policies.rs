@@ -2,10 +2,12 @@
 
 use clap::ValueEnum;
 use muster_core::objects::settings::Objective;
-use muster_sim::run_history::RunHistory;
-use muster_sim::job_log::LoggedJob;
-use muster_sim::trace_replay::{ReplayAssumptions, ReplayProgress, ReplayCluster, replay_with_policy, replay_trace};
 use muster_sim::baseline_replay::policies::policy_by_name;
+use muster_sim::job_log::LoggedJob;
+use muster_sim::run_history::RunHistory;
+use muster_sim::trace_replay::{
+    ReplayAssumptions, ReplayCluster, ReplayProgress, replay_trace, replay_with_policy,
+};
 
 use crate::error::CliError;
 

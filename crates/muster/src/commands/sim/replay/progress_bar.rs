@@ -30,7 +30,14 @@ impl ProgressBar {
         let ends = jobs.first().zip(jobs.last());
         let span_ms = ends.map_or(0, |(first, last)| last.submit_ms - first.submit_ms);
         let terminal = std::io::stderr().is_terminal();
-        ProgressBar { policy, jobs: jobs.len(), span_ms, started_at: Instant::now(), last_drawn_at: None, is_terminal: terminal }
+        ProgressBar {
+            policy,
+            jobs: jobs.len(),
+            span_ms,
+            started_at: Instant::now(),
+            last_drawn_at: None,
+            is_terminal: terminal,
+        }
     }
 
     /// Show how far it is.
@@ -42,7 +49,8 @@ impl ProgressBar {
         self.last_drawn_at = Some(Instant::now());
         let full = BAR_CHARS * progress.finished_jobs / self.jobs.max(1);
         let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR_CHARS.saturating_sub(full)));
-        let (percent, time) = (100 * progress.finished_jobs / self.jobs.max(1), units::duration_text(progress.elapsed_ms));
+        let (percent, time) =
+            (100 * progress.finished_jobs / self.jobs.max(1), units::duration_text(progress.elapsed_ms));
         // A terminal that has gone is no reason to stop.
         let _ = write!(std::io::stderr(), "\r{}  [{bar}] {percent:3} %  {time:>8}", self.policy);
     }
