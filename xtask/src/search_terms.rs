@@ -98,8 +98,7 @@ pub fn check(root: &Path) -> Result<()> {
 impl SearchTerm {
     fn problem(&self, headlines: &[(String, String)]) -> Option<String> {
         let carries = |(path, first): &&(String, String)| {
-            let is_in = |spelling: &&str| path.contains(**spelling) || first.contains(**spelling);
-            self.spellings.iter().any(|spelling| is_in(&spelling))
+            self.spellings.iter().any(|spelling| path.contains(spelling) || first.contains(spelling))
         };
         let found: Vec<&str> = headlines.iter().filter(carries).map(|(path, _)| path.as_str()).collect();
         if !found.contains(&self.implemented_in) {

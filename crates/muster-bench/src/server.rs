@@ -34,8 +34,8 @@ impl Drop for TempFolder {
 }
 
 impl Server {
-    /// Start the server on a data folder, with a simulated cluster of `nodes` nodes with eight GPUs each, and wait until it
-    /// is ready.
+    /// Start the server on a data folder, with a simulated cluster of `nodes` nodes with eight GPUs each, and wait
+    /// until it is ready.
     pub fn start(folder: &Path, nodes: usize, database: Option<&str>) -> Result<Server> {
         let cluster = folder.join("cluster.yaml");
         let text = format!(

@@ -1,8 +1,8 @@
 //! Server-agent protocol: registration, orders, reports. Steps 9 to 11 of the path of a job.
 //!
 //! Orders are the full list each time, so a lost message causes a delay and never the loss of a job. An agent keeps the
-//! newest orders by (epoch, generation), refuses older ones, and repeats the report of an end until the orders no longer
-//! name that attempt.
+//! newest orders by (epoch, generation), refuses older ones, and repeats the report of an end until the orders no
+//! longer name that attempt.
 //!
 //! Each start of an agent is an incarnation with its own id. Orders name the incarnation that the journal knows, so an
 //! agent refuses orders that were meant for its predecessor: it no longer knows which orders were the newest, and after

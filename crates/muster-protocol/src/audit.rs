@@ -14,8 +14,8 @@ pub struct AuditEntry {
     pub at_ms: i64,
     /// Name of the actor.
     pub actor: String,
-    /// Kind of the actor: `token`, or `local` for a caller of a server in local mode. Null for acts that an older server
-    /// recorded.
+    /// Kind of the actor: `token`, or `local` for a caller of a server in local mode. Null for acts that an older
+    /// server recorded.
     #[serde(default)]
     pub actor_kind: Option<String>,
     /// Kind of act.
@@ -27,8 +27,8 @@ pub struct AuditEntry {
     pub allowed: bool,
     /// Refusal code, if the act was refused.
     pub refused: Option<String>,
-    /// Number of times. Refusals of the same act by the same caller are counted in one entry per minute; `object` is that
-    /// of the last one.
+    /// Number of times. Refusals of the same act by the same caller are counted in one entry per minute; `object` is
+    /// that of the last one.
     #[serde(default = "times_of_older_servers")]
     pub times: u32,
 }

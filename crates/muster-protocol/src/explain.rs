@@ -62,20 +62,21 @@ pub struct JobExplanation {
     /// Why there is no start range, in one sentence; absent if there is one or the job does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_estimate: Option<String>,
-    /// Time of its reservation, which no later job may delay, in Unix milliseconds: the job is expected to start by then.
-    /// Never after the end of the start range.
+    /// Time of its reservation, which no later job may delay, in Unix milliseconds: the job is expected to start by
+    /// then. Never after the end of the start range.
     pub reserved_at_ms: Option<i64>,
     /// Requested GPUs, over all tasks.
     #[serde(default)]
     pub gpus: u32,
-    /// Jobs that hold eligible GPUs, in order of their expected end; jobs of other tenants only if visible to the caller.
+    /// Jobs that hold eligible GPUs, in order of their expected end; jobs of other tenants only if visible to the
+    /// caller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<HoldingJob>,
     /// Number of further jobs that hold eligible GPUs: not listed, or not visible to the caller.
     #[serde(default)]
     pub other_holders: u32,
-    /// Changes with which it would start at once, the smallest of each kind. Each was tried on a copy of the cluster, and
-    /// the caller is allowed to make it.
+    /// Changes with which it would start at once, the smallest of each kind. Each was tried on a copy of the cluster,
+    /// and the caller is allowed to make it.
     #[serde(default)]
     pub sooner_with: Vec<JobRemedy>,
     /// True if the caller may change the job: cancel, hold, release or requeue it.

@@ -29,8 +29,8 @@ pub struct Gpu {
     /// Tensor cores, if the model is known.
     #[serde(default)]
     pub tensor_cores: Option<u32>,
-    /// `free`, `held`, `shared` (held in part), `partitioned` (no MIG instance is held), `claimed` (held for a preemptor
-    /// whose victims are stopping), `cooling` or `out` (unhealthy, or its node takes no jobs).
+    /// `free`, `held`, `shared` (held in part), `partitioned` (no MIG instance is held), `claimed` (held for a
+    /// preemptor whose victims are stopping), `cooling` or `out` (unhealthy, or its node takes no jobs).
     #[schema(example = "free")]
     pub state: String,
     /// Memory of the device in MiB.
@@ -154,7 +154,8 @@ pub struct GpuHealthChange {
     /// Reason; may be empty.
     #[serde(default)]
     pub why: String,
-    /// Jobs on the GPU: `keep` leaves them running, `requeue` stops and requeues them, `stop` ends them. Default: `keep`.
+    /// Jobs on the GPU: `keep` leaves them running, `requeue` stops and requeues them, `stop` ends them. Default:
+    /// `keep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "requeue")]
     pub jobs: Option<String>,

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Amount of GPUs in thousandths. Serialised as an integer if it is whole, otherwise with up to three decimals: `2`, `0.5`.
+/// Amount of GPUs in thousandths. Serialised as an integer if it is whole, otherwise with up to three decimals: `2`,
+/// `0.5`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct GpuAmount {
     /// Thousandths of a GPU.

@@ -44,7 +44,8 @@ pub struct JobSummary {
     pub name: String,
     /// State of the job.
     pub state: JobState,
-    /// Phase, more detailed than `state`: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`, `Cancelled`.
+    /// Phase, more detailed than `state`: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`,
+    /// `Cancelled`.
     #[schema(example = "Queued")]
     pub phase: String,
     /// Why it is held, was queued again, or ended, in a sentence; may be empty.
@@ -198,8 +199,8 @@ pub struct Job {
     pub pool: Option<String>,
     /// A shell script.
     pub script: Option<String>,
-    /// Environment variables. Only the owner of the job sees the values; for all other callers, including admins, each is
-    /// `***`.
+    /// Environment variables. Only the owner of the job sees the values; for all other callers, including admins, each
+    /// is `***`.
     pub environment: BTreeMap<String, String>,
     /// True if the values of `environment` are hidden from the caller.
     #[serde(default)]
@@ -306,7 +307,8 @@ pub struct Attempt {
     pub ended_at: Option<String>,
     /// The same in Unix milliseconds.
     pub ended_at_ms: Option<i64>,
-    /// Cause of the stop order, if there was one: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`, `gang-failed`.
+    /// Cause of the stop order, if there was one: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`,
+    /// `gang-failed`.
     pub stop_cause: Option<String>,
     /// Kind of exit of its processes: `code`, `signal`, `not-started`, `unknown`.
     pub exit: Option<String>,
@@ -327,8 +329,8 @@ pub struct Attempt {
     pub gpu_hours: f64,
     /// Cost of the GPU-hours.
     pub cost: f64,
-    /// End of the charged time: when its processes were gone. Earlier than `ended_at` if the server received the report of
-    /// the end later, for example after an outage.
+    /// End of the charged time: when its processes were gone. Earlier than `ended_at` if the server received the report
+    /// of the end later, for example after an outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged_until: Option<String>,
     /// The same in Unix milliseconds.

@@ -15,8 +15,8 @@ pub struct Score {
 /// One term of a score.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScoreTerm {
-    /// `fragmentation` (GPU capacity that the workload mix can no longer use), `locality` (slow links between its GPUs),
-    /// `health` (GPUs with a warning or degraded health), `learned`, `policy` or `power`.
+    /// `fragmentation` (GPU capacity that the workload mix can no longer use), `locality` (slow links between its
+    /// GPUs), `health` (GPUs with a warning or degraded health), `learned`, `policy` or `power`.
     #[schema(example = "fragmentation")]
     pub name: String,
     /// Cost in thousandths of a GPU; negative for a gain.

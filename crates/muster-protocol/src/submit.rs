@@ -51,15 +51,15 @@ pub struct SubmitJob {
     /// Main memory in MiB. Default: 1,024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u64>,
-    /// Task groups of a gang, whose tasks start together or not at all. With `tasks`, `gpu_count` must not be given, and the
-    /// other resource fields are defaults for the groups.
+    /// Task groups of a gang, whose tasks start together or not at all. With `tasks`, `gpu_count` must not be given,
+    /// and the other resource fields are defaults for the groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<SubmitTask>,
     /// Accepted for compatibility. All GPUs of a job are always granted together or not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang_scheduling: Option<bool>,
-    /// Required locality of the GPUs: `any`, `same-numa`, `nvlink` or `same-rack`. With `any` they are placed as close as
-    /// possible.
+    /// Required locality of the GPUs: `any`, `same-numa`, `nvlink` or `same-rack`. With `any` they are placed as close
+    /// as possible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
     /// `false` requires all GPUs on one NUMA node.
@@ -221,8 +221,8 @@ pub struct ActionReason {
 pub struct Cancelled {
     /// Message for display.
     pub message: String,
-    /// `Cancelled` if all jobs have ended; `Stopping` if processes were ordered to stop. A job whose processes had exited
-    /// with code 0 before the stop order ends as completed, not as cancelled.
+    /// `Cancelled` if all jobs have ended; `Stopping` if processes were ordered to stop. A job whose processes had
+    /// exited with code 0 before the stop order ends as completed, not as cancelled.
     pub phase: String,
     /// Number of jobs that are stopping.
     pub stopping: u64,

@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 use crate::gpu_amount::GpuAmount;
 use crate::input::double_option;
 
-/// A new tenant, or a full replacement of the changeable fields of one. A quota that is not given is unlimited; 0 means 0.
+/// A new tenant, or a full replacement of the changeable fields of one. A quota that is not given is unlimited; 0 means
+/// 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"name": "ml-team", "max_gpus": 10, "priority_tier": "high"}))]
@@ -90,8 +91,8 @@ pub struct TenantSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_cost: Option<f64>,
 
-    /// Tier: default priority of its jobs and priority ceiling of its members. `low`, `medium`, `high` or `critical`, that
-    /// is 100, 500, 1000 or 5000. Default: `medium`; the jobs then have the default priority of the cluster.
+    /// Tier: default priority of its jobs and priority ceiling of its members. `low`, `medium`, `high` or `critical`,
+    /// that is 100, 500, 1000 or 5000. Default: `medium`; the jobs then have the default priority of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_tier: Option<String>,
     /// Priority ceiling of its members; the number of the tier if that is higher or this is not given.

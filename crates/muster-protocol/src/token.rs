@@ -19,8 +19,8 @@ pub struct TokenSpec {
     /// Lifetime: seconds, or a text such as `30d`. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Span>,
-    /// Priority ceiling of the bearer, as a number or a tier name. It raises the ceiling of the tenant for this token; the
-    /// creator of the token can grant at most its own ceiling.
+    /// Priority ceiling of the bearer, as a number or a tier name. It raises the ceiling of the tenant for this token;
+    /// the creator of the token can grant at most its own ceiling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_priority: Option<Priority>,
 }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Usage in a time span. An attempt counts at its end, so adjacent time spans add up exactly. Running attempts count in the
-/// time span that includes the current time, with their usage until now.
+/// Usage in a time span. An attempt counts at its end, so adjacent time spans add up exactly. Running attempts count in
+/// the time span that includes the current time, with their usage until now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UsageReport {
     /// Start of the time span, RFC 3339: attempts that ended at or after this time.

@@ -28,8 +28,8 @@ pub struct WhatIfRequest {
     /// Nodes that take no jobs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_nodes: Vec<String>,
-    /// Policies of the cluster, instead of all that were active: file contents by file name. Without a file there are no
-    /// policies.
+    /// Policies of the cluster, instead of all that were active: file contents by file name. Without a file there are
+    /// no policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies: Option<BTreeMap<String, String>>,
     /// Number of jobs to list that gain or lose most. Default: 20.
@@ -125,10 +125,10 @@ impl Visitor<'_> for SettingVisitor {
 
 /// Result of a what-if simulation.
 ///
-/// `really` is the recorded history. `changed` is the simulation with the change: identical to the history up to the first
-/// differing decision, simulated from there on, with the recorded amount of work of each job. `replayed` is the simulation
-/// without the change from the same time on. Gains and losses are computed against `replayed`; the difference between
-/// `replayed` and `really` is the error of the simulation.
+/// `really` is the recorded history. `changed` is the simulation with the change: identical to the history up to the
+/// first differing decision, simulated from there on, with the recorded amount of work of each job. `replayed` is the
+/// simulation without the change from the same time on. Gains and losses are computed against `replayed`; the
+/// difference between `replayed` and `really` is the error of the simulation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIf {
     /// Start of the time span, RFC 3339.
@@ -163,7 +163,8 @@ pub struct WhatIf {
     pub guessed: u64,
 }
 
-/// Figures of a time span. For jobs that had not started or ended, waits and times count until the end of the time span.
+/// Figures of a time span. For jobs that had not started or ended, waits and times count until the end of the time
+/// span.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfFigures {
     /// Number of jobs that waited or ran in the time span.

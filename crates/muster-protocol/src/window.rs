@@ -22,7 +22,8 @@ pub struct WindowSpec {
     /// Length; either this or `until`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<Span>,
-    /// Tenant that may use the nodes, with its descendants; without a tenant the window is for maintenance, and no job runs.
+    /// Tenant that may use the nodes, with its descendants; without a tenant the window is for maintenance, and no job
+    /// runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Reason, shown to the users of waiting jobs.

@@ -192,7 +192,7 @@ impl Planner {
         if rejected.is_empty() {
             return;
         }
-        //MUT
+        self.rounds.record_rejections(rejected);
         let mut reasons: BTreeMap<Rejection, usize> = BTreeMap::new();
         for RejectedPart { part, job, reason } in rejected {
             debug!(part = part.as_str(), %job, reason = reason.code(), "plan: part rejected");

@@ -1,4 +1,4 @@
-//! Reader of CSV files: recorded traces, published figures and job logs, packed with gzip or not.
+//! Reader of CSV files: recorded traces and published figures, packed with gzip or not.
 //!
 //! [`CsvText`] splits a text that is already in memory, [`CsvTable`] is a file. The errors of a file name its path
 //! and line.

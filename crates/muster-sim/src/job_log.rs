@@ -1,7 +1,7 @@
 //! Job logs: recorded jobs with their submission times, requests and runtimes.
 //!
-//! Each format has its own file, which turns lines into [`LoggedJob`]s. Jobs that cannot be replayed, because they never
-//! ran or have not ended, are left out and counted. A line that cannot be parsed is an error with its number.
+//! Each format has its own file, which turns lines into [`LoggedJob`]s. Jobs that cannot be replayed, because they
+//! never ran or have not ended, are left out and counted. A line that cannot be parsed is an error with its number.
 
 mod chronus;
 mod journal;
@@ -21,50 +21,47 @@ use std::sync::Arc;
 use flate2::read::GzDecoder;
 use muster_core::JobSpec;
 
+pub(crate) use journal::jobs_of_submission;
 pub use journal::{is_database_url, open_store};
 use table::{LogRow, LogTable};
 pub use timestamps::parse_timestamp_ms;
 
-/// The first bytes of a SQLite file, which is what our own journal is kept in.
+/// The first bytes of a SQLite file, the format of muster's own journal.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
-/// The first bytes of a packed file.
+/// The first bytes of a gzip file.
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 
 /// One job of a log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoggedJob {
-    /// What the log calls it.
+    /// As in the log.
     pub id: String,
-    /// For people; jobs of one name are taken to be alike.
+    /// Jobs of one name count as one job type.
     pub name: String,
-    /// Who pays.
     pub tenant: String,
-    /// Who asked.
     pub user: String,
-    /// When it came: Unix milliseconds, or since some moment where the log has no date.
+    /// The submission in Unix milliseconds, or since an arbitrary start if the log has no dates.
     pub submit_ms: i64,
-    /// For how long it worked on its GPUs.
+    /// The work on its GPUs.
     pub work_ms: i64,
-    /// Its GPUs.
     pub gpus: GangShape,
-    /// CPU cores of all tasks together, where it is known.
+    /// CPU cores of all tasks, if recorded.
     pub cpus: Option<u32>,
-    /// Main memory of all tasks together, where it is known.
+    /// Memory of all tasks, if recorded.
     pub memory_mib: Option<u64>,
-    /// The GPU model it asked for, as it was written.
+    /// The requested GPU model, as in the log.
     pub gpu_model: Option<String>,
-    /// When it would have been stopped.
     pub time_limit_ms: Option<i64>,
-    /// 0 to 10,000, where it is known.
+    /// 0 to 10,000, if recorded.
     pub priority: Option<u32>,
-    /// How often it saves its work, where it is known.
+    /// The checkpoint interval, if recorded.
     pub checkpoint_every_ms: Option<i64>,
-    /// All that was asked, where the log is our own.
+    /// The full spec, if the log is muster's own journal.
     pub spec: Option<Arc<JobSpec>>,
 }
 
 impl LoggedJob {
-    /// A job of which only this is known.
+    /// A job with only these fields recorded.
     pub fn new(id: impl Into<String>, submit_ms: i64, work_ms: i64, gpus: GangShape) -> LoggedJob {
         LoggedJob {
             id: id.into(),
@@ -85,22 +82,17 @@ impl LoggedJob {
     }
 }
 
-/// How the GPUs of a job are grouped.
+/// The GPUs of a gang.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GangShape {
-    /// So many, on as few nodes as hold them.
+    /// A total, on as few nodes as possible.
     Total(u32),
-    /// So many tasks, each with so many on one node.
-    Tasks {
-        /// Tasks.
-        count: u32,
-        /// GPUs of each.
-        each: u32,
-    },
+    /// Tasks with `each` GPUs on one node.
+    Tasks { count: u32, each: u32 },
 }
 
 impl GangShape {
-    /// All GPUs together.
+    /// The number of GPUs of all tasks.
     pub fn total(self) -> u32 {
         match self {
             GangShape::Total(gpus) => gpus,
@@ -108,7 +100,7 @@ impl GangShape {
         }
     }
 
-    /// The same by tasks, of which none has more than a node.
+    /// The groups of equal tasks (count, GPUs each); no task of a `Total` exceeds a node.
     pub fn tasks(self, node_gpus: u32) -> Vec<(u32, u32)> {
         let node_gpus = node_gpus.max(1);
         match self {
@@ -122,36 +114,34 @@ impl GangShape {
     }
 }
 
-/// A log, read.
+/// A parsed log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobLog {
-    /// In which format it was.
     pub format: LogFormat,
-    /// The jobs in the order in which they came.
+    /// The jobs in the order of submission.
     pub jobs: Vec<LoggedJob>,
-    /// What was left out, by the reason, and how often.
+    /// The number of jobs that were left out, by reason.
     pub left_out: BTreeMap<String, u64>,
 }
 
-/// What a log can be.
+/// The format of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// The CSV that `docs/replay.md` documents.
     Plain,
     /// The jobs of Microsoft's Philly clusters, as in `traces/philly/jobs.csv.gz`.
     Philly,
-    /// The jobs with deadlines that were derived from them, as in `traces/philly/chronus_*.csv.gz`.
+    /// Philly jobs with deadlines, as in `traces/philly/chronus_*.csv.gz`.
     Chronus,
     /// The training queues of `traces/muri`.
     Muri,
-    /// What `sacct -P` of Slurm prints.
+    /// The output of Slurm's `sacct -P`.
     Sacct,
-    /// Our own journal, in a SQLite file or in PostgreSQL.
+    /// muster's own journal, in a SQLite file or in PostgreSQL.
     Journal,
 }
 
 impl LogFormat {
-    /// All of them.
     pub const ALL: [LogFormat; 6] = [
         LogFormat::Plain,
         LogFormat::Philly,
@@ -161,7 +151,7 @@ impl LogFormat {
         LogFormat::Journal,
     ];
 
-    /// As people write it.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             LogFormat::Plain => "csv",
@@ -177,7 +167,7 @@ impl LogFormat {
         if self == LogFormat::Sacct { '|' } else { ',' }
     }
 
-    /// The format whose line of titles this is; the journal has none.
+    /// The format of a header line; `None` if it matches no format.
     fn from_header(line: &str) -> Option<LogFormat> {
         let lines =
             [LogFormat::Sacct, LogFormat::Plain, LogFormat::Philly, LogFormat::Chronus, LogFormat::Muri];
@@ -187,7 +177,7 @@ impl LogFormat {
         })
     }
 
-    /// Titles that together are found in no other format.
+    /// Columns that together occur in no other format.
     fn identifying_columns(self) -> &'static [&'static str] {
         match self {
             LogFormat::Plain => muster_csv::REQUIRED,
@@ -200,12 +190,12 @@ impl LogFormat {
     }
 }
 
-/// What happens with lines that cannot be read.
+/// What to do with lines that cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadLinePolicy {
-    /// The first one is an error.
+    /// Fail at the first one.
     Stop,
-    /// They are counted and passed.
+    /// Skip and count them.
     Skip,
 }
 
@@ -228,31 +218,31 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// What to do about it.
+    /// What the user can do about the error.
     pub fn hint(&self) -> String {
         match self {
-            LogError::Unreadable { .. } => "check the path; it may be packed with gzip".to_string(),
+            LogError::Unreadable { .. } => "check the path; the file may be compressed with gzip".to_string(),
             LogError::UnknownFormat { .. } => {
                 let names: Vec<&str> = LogFormat::ALL.iter().map(|format| format.as_str()).collect();
-                format!("a line of titles, or `--format` with one of {}", names.join(", "))
+                format!("add a header line, or pass `--format` with one of {}", names.join(", "))
             }
             LogError::Columns { .. } => "the columns are listed in docs/replay.md".to_string(),
             LogError::Line { .. } => {
-                "mend the line, or leave such lines out and count them with `--skip-bad`".to_string()
+                "correct the line, or skip and count such lines with `--skip-bad`".to_string()
             }
             LogError::Journal { .. } => {
-                "the file `muster.db` of a server's data folder, or `postgres://…`".to_string()
+                "give the file `muster.db` of a server's data directory, or `postgres://…`".to_string()
             }
         }
     }
 }
 
-/// What one line comes to.
+/// The result of one line.
 enum ParsedLine {
     Job(Box<LoggedJob>),
-    /// It cannot be replayed, and why.
+    /// Why the job cannot be replayed.
     LeftOut(&'static str),
-    /// It is no job.
+    /// Not a job, for example a job step.
     NotAJob,
 }
 
@@ -262,7 +252,7 @@ impl From<LoggedJob> for ParsedLine {
     }
 }
 
-/// Read a log; the format is told by its first bytes unless it is given.
+/// Reads a log. The format is detected from the first bytes unless it is given.
 pub fn read(path: &Path, format: Option<LogFormat>, bad: BadLinePolicy) -> Result<JobLog, LogError> {
     if journal::is_database_url(path) {
         return journal::read(path).map(sorted_by_submission);
@@ -279,7 +269,7 @@ pub fn read(path: &Path, format: Option<LogFormat>, bad: BadLinePolicy) -> Resul
     read_lines(path, &text, format, bad).map(sorted_by_submission)
 }
 
-/// The bytes of a file, unpacked.
+/// The bytes of a file, decompressed if it is a gzip file.
 fn read_unpacked(path: &Path) -> Result<Vec<u8>, LogError> {
     let unreadable = |source| LogError::Unreadable { path: path.to_path_buf(), source };
     let mut bytes = Vec::new();
@@ -297,7 +287,9 @@ fn read_lines(path: &Path, text: &str, format: LogFormat, bad: BadLinePolicy) ->
     let columns_error = |what| LogError::Columns { path: path.to_path_buf(), what };
     table.check_required_columns(format.identifying_columns()).map_err(columns_error)?;
     if format == LogFormat::Plain {
-        table.check_known_columns(&[muster_csv::REQUIRED, muster_csv::OPTIONAL].concat()).map_err(columns_error)?;
+        table
+            .check_known_columns(&[muster_csv::REQUIRED, muster_csv::OPTIONAL].concat())
+            .map_err(columns_error)?;
     }
     let mut log = JobLog { format, jobs: Vec::new(), left_out: BTreeMap::new() };
     for (line, row) in table.rows() {
@@ -322,13 +314,13 @@ fn parse_row(format: LogFormat, row: &LogRow) -> Result<ParsedLine, String> {
         LogFormat::Journal => ParsedLine::NotAJob,
     };
     Ok(match read {
-        ParsedLine::Job(job) if job.gpus.total() == 0 => ParsedLine::LeftOut("asked for no GPU"),
+        ParsedLine::Job(job) if job.gpus.total() == 0 => ParsedLine::LeftOut("requested no GPU"),
         ParsedLine::Job(job) if job.work_ms <= 0 => ParsedLine::LeftOut("did not run"),
         other => other,
     })
 }
 
-/// Logs are often sorted by their ends.
+/// Logs are often sorted by end, not by submission.
 fn sorted_by_submission(mut log: JobLog) -> JobLog {
     log.jobs.sort_by_key(|job| job.submit_ms);
     log
@@ -339,7 +331,7 @@ impl JobLog {
         *self.left_out.entry(why.to_string()).or_default() += 1;
     }
 
-    /// Only the jobs that came at or after one moment and before another.
+    /// Keeps the jobs submitted at or after `since_ms` and before `until_ms`.
     pub fn retain_submitted_between(&mut self, since_ms: Option<i64>, until_ms: Option<i64>) {
         let all = self.jobs.len();
         let is_inside = |job: &LoggedJob| {
@@ -349,7 +341,8 @@ impl JobLog {
         self.jobs.retain(is_inside);
         let outside_count = (all - self.jobs.len()) as u64;
         if outside_count > 0 {
-            *self.left_out.entry("came before or after".to_string()).or_default() += outside_count;
+            *self.left_out.entry("submitted outside the time range".to_string()).or_default() +=
+                outside_count;
         }
     }
 }

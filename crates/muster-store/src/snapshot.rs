@@ -6,7 +6,7 @@ use crate::tables::Value;
 
 /// A consistent read-only view of a database.
 pub(crate) trait Snapshot {
-    /// Up to [`PAGE_ROWS`] records from number `from`, in order.
+    /// Up to [`crate::replay::PAGE_ROWS`] records from number `from`, in order.
     fn records(&mut self, from: u64) -> Result<Vec<Record>, StoreError>;
 
     /// The next rows of a table in key order: after the key `after`, or from the first row.

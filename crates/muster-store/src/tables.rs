@@ -171,7 +171,8 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
                 at,
             })
         }
-        // No rows: reports of single nodes and forecasts are in the journal only, and a plan shows in the jobs it placed.
+        // No rows: reports of single nodes and forecasts are in the journal only, and a plan shows in the jobs it
+        // placed.
         Event::AttemptStarted { whole: false, .. }
         | Event::NodePartEnded { .. }
         | Event::CheckpointSaved { .. }

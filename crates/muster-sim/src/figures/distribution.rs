@@ -1,26 +1,21 @@
-//! How values spread.
+//! Mean and percentiles of a figure.
 
 use serde::Serialize;
 
 use super::round_to_4_decimals;
 
-/// How values spread.
+/// Mean, percentiles and maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Distribution {
-    /// Their mean.
     pub mean: f64,
-    /// Half are at most this.
     pub p50: f64,
-    /// 95 of 100 are.
     pub p95: f64,
-    /// 99 of 100 are.
     pub p99: f64,
-    /// All are.
     pub max: f64,
 }
 
 impl Distribution {
-    /// Of some values; nothing but zeros if there is none.
+    /// The distribution of the values (nearest-rank percentiles); all zeros without values.
     pub fn from_values(mut values: Vec<f64>) -> Distribution {
         values.sort_by(f64::total_cmp);
         let rank = |percent: usize| (values.len() * percent).div_ceil(100).max(1) - 1;
@@ -36,8 +31,8 @@ mod tests {
 
     #[test]
     fn percentiles_are_nearest_rank() {
-        let spread = Distribution::from_values((1..=100).rev().map(f64::from).collect());
-        assert_eq!(spread, Distribution { mean: 50.5, p50: 50.0, p95: 95.0, p99: 99.0, max: 100.0 });
+        let distribution = Distribution::from_values((1..=100).rev().map(f64::from).collect());
+        assert_eq!(distribution, Distribution { mean: 50.5, p50: 50.0, p95: 95.0, p99: 99.0, max: 100.0 });
         assert_eq!(
             Distribution::from_values(vec![7.0]),
             Distribution { mean: 7.0, p50: 7.0, p95: 7.0, p99: 7.0, max: 7.0 }

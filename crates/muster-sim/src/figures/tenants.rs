@@ -1,4 +1,4 @@
-//! What each tenant had of it.
+//! The figures of each tenant.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,18 @@ use super::{JobOutcome, round_to_4_decimals, slowdown};
 use crate::job_log::LoggedJob;
 use crate::run_history::{IntervalEnd, RunHistory};
 
-/// What one tenant had of it.
+/// The figures of one tenant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TenantFigures {
-    /// Which.
     pub tenant: String,
-    /// Its jobs that ran.
+    /// Jobs that ran.
     pub jobs: u64,
-    /// GPU-hours it held.
+    /// GPU-hours held.
     pub gpu_hours: f64,
     /// The mean time from submission to the first start, in seconds.
     pub wait_s_mean: f64,
-    /// The mean slowdown.
     pub slowdown_mean: f64,
-    /// How often its jobs had to give way.
+    /// How often its jobs were preempted.
     pub preemptions: u64,
 }
 
@@ -34,24 +32,24 @@ struct TenantSums {
     preemptions: u64,
 }
 
-/// Every tenant, in order of names.
+/// The figures of every tenant, by name.
 pub fn tenant_figures(
     jobs: &[LoggedJob],
-    fates: &[Option<JobOutcome>],
+    outcomes: &[Option<JobOutcome>],
     history: &RunHistory,
 ) -> Vec<TenantFigures> {
     let mut tenants: BTreeMap<&str, TenantSums> = BTreeMap::new();
-    for (job, fate) in jobs.iter().zip(fates) {
+    for (job, outcome) in jobs.iter().zip(outcomes) {
         let sums = tenants.entry(&job.tenant).or_default();
-        let Some(fate) = fate else { continue };
+        let Some(outcome) = outcome else { continue };
         sums.jobs += 1;
-        sums.wait_ms += fate.wait_ms;
-        sums.slowdown += slowdown(job, fate);
+        sums.wait_ms += outcome.wait_ms;
+        sums.slowdown += slowdown(job, outcome);
     }
-    for stretch in &history.intervals {
-        let sums = tenants.entry(&jobs[stretch.log_index].tenant).or_default();
-        sums.gpu_milli_ms += stretch.gpu_milli_ms();
-        sums.preemptions += u64::from(stretch.end == IntervalEnd::Preempted);
+    for interval in &history.intervals {
+        let sums = tenants.entry(&jobs[interval.log_index].tenant).or_default();
+        sums.gpu_milli_ms += interval.gpu_milli_ms();
+        sums.preemptions += u64::from(interval.end == IntervalEnd::Preempted);
     }
     tenants.into_iter().map(|(tenant, sums)| sums.figures(tenant)).collect()
 }
@@ -70,7 +68,7 @@ impl TenantSums {
     }
 }
 
-/// Jain's index of the mean slowdowns of those with jobs.
+/// Jain's fairness index of the mean slowdowns of the tenants with jobs.
 pub fn jain_index(tenants: &[TenantFigures]) -> f64 {
     let values: Vec<f64> =
         tenants.iter().filter(|tenant| tenant.jobs > 0).map(|tenant| tenant.slowdown_mean).collect();

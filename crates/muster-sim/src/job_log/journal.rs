@@ -1,7 +1,8 @@
-//! Our own journal: what was submitted, and how long it really worked.
+//! Reads muster's own journal as a job log: the submissions, and the work of each job.
 //!
-//! The work of a job is what its attempts ran, less what was lost when one was displaced; a try that failed and was made
-//! again counts nothing. Tasks of an array are jobs of their own. Only finished jobs that ran can be replayed.
+//! The work of a job is the runtime of its attempts less the work lost to preemption; failed attempts that were
+//! restarted do not count. The members of an array are separate jobs. Only jobs that ran and have ended can be
+//! replayed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,15 +14,15 @@ use muster_store::{Store, StoreConfig, StoreError};
 
 use super::{GangShape, JobLog, LogError, LogFormat, LoggedJob};
 
-/// Entries read at once.
+/// Journal entries per query.
 const ENTRIES_PER_PAGE: u32 = 1_000;
 
-/// Whether it is the address of a database and no file.
+/// True if the path is the address of a database, not a file.
 pub fn is_database_url(path: &Path) -> bool {
     path.to_str().is_some_and(|text| text.starts_with("postgres://") || text.starts_with("postgresql://"))
 }
 
-/// Where a journal is: a file, or the address of a database.
+/// Opens a store: a SQLite file, or the address of a database.
 pub fn open_store(path: &Path) -> Result<Store, StoreError> {
     let config = match path.to_str().filter(|_| is_database_url(path)) {
         Some(address) => StoreConfig::Postgres(address.parse()?),
@@ -30,33 +31,34 @@ pub fn open_store(path: &Path) -> Result<Store, StoreError> {
     muster_store::open(&config)
 }
 
-/// Read the journal of a file or a database; it may be in use.
+/// Reads the journal of a file or a database, which may be in use.
 pub fn read(path: &Path) -> Result<JobLog, LogError> {
-    // An address may hold a password, which is nobody's business.
+    // An address may contain a password, which must not be shown.
     let shown = if is_database_url(path) { Path::new("PostgreSQL") } else { path };
-    let wrong = |what: String| LogError::Journal { path: shown.to_path_buf(), what };
-    let failed = |error: StoreError| wrong(error.to_string());
+    let journal_error = |what: String| LogError::Journal { path: shown.to_path_buf(), what };
+    let failed = |error: StoreError| journal_error(error.to_string());
     let store = open_store(path).map_err(failed)?;
-    let (mut memory, mut after) = (JournalJobs::default(), 0);
+    let (mut journal_jobs, mut after) = (JournalJobs::default(), 0);
     loop {
         let page = store.tables.events(after, ENTRIES_PER_PAGE, None).map_err(failed)?;
         let Some(last) = page.last().map(|row| row.seq) else { break };
         for row in &page {
             let event = muster_json::from_str(&row.payload);
-            memory.add_event(event.map_err(|error| wrong(format!("entry {}: {error}", row.seq)))?);
+            journal_jobs
+                .add_event(event.map_err(|error| journal_error(format!("entry {}: {error}", row.seq)))?);
         }
         after = last;
     }
-    Ok(memory.into_log())
+    Ok(journal_jobs.into_log())
 }
 
-/// What is remembered of the events read so far.
+/// The jobs of the events read so far.
 #[derive(Debug, Default)]
 struct JournalJobs {
     jobs: BTreeMap<JobId, JournalJob>,
 }
 
-/// What is known of one job.
+/// The work of one job so far.
 #[derive(Debug)]
 struct JournalJob {
     spec: Arc<JobSpec>,
@@ -70,44 +72,39 @@ impl JournalJobs {
     fn add_event(&mut self, event: Event) {
         match event {
             Event::JobSubmitted { job, spec, array, at, .. } => {
-                let indexes = array.map(|array| array.indexes);
-                let members = indexes.into_iter().flatten().map(|index| JobId::of_array(job.number, index));
-                let mut members: Vec<JobId> = members.collect();
-                if members.is_empty() {
-                    members.push(job);
-                }
-                for member in members {
+                let indexes = array.as_ref().map(|array| &array.indexes[..]);
+                for id in jobs_of_submission(job, indexes) {
                     let (spec, submit_ms) = (spec.clone(), at.0);
-                    let seen = JournalJob { spec, submit_ms, started_at: None, work_ms: 0, has_ended: false };
-                    self.jobs.insert(member, seen);
+                    let job = JournalJob { spec, submit_ms, started_at: None, work_ms: 0, has_ended: false };
+                    self.jobs.insert(id, job);
                 }
             }
             Event::AttemptStarted { job, whole: true, at, .. } => {
-                self.update_job(job, |seen| seen.started_at = Some(at));
+                self.update_job(job, |job| job.started_at = Some(at));
             }
             Event::AttemptEnded { job, next, receipt, at, .. } => {
                 let lost_gpu_ms = receipt.map_or(0, |receipt| receipt.lost_gpu_ms);
-                self.update_job(job, |seen| seen.end_attempt(&next, lost_gpu_ms, at));
+                self.update_job(job, |job| job.end_attempt(&next, lost_gpu_ms, at));
             }
-            Event::JobEnded { job, .. } => self.update_job(job, |seen| seen.has_ended = true),
+            Event::JobEnded { job, .. } => self.update_job(job, |job| job.has_ended = true),
             _ => {}
         }
     }
 
     fn update_job(&mut self, job: JobId, change: impl FnOnce(&mut JournalJob)) {
-        if let Some(seen) = self.jobs.get_mut(&job) {
-            change(seen);
+        if let Some(job) = self.jobs.get_mut(&job) {
+            change(job);
         }
     }
 
     fn into_log(self) -> JobLog {
         let mut log = JobLog { format: LogFormat::Journal, jobs: Vec::new(), left_out: BTreeMap::new() };
-        for (id, seen) in self.jobs {
-            match &seen {
-                seen if seen.spec.gpus() == 0 => log.count_left_out("asked for no GPU"),
+        for (id, job) in self.jobs {
+            match &job {
+                job if job.spec.gpus() == 0 => log.count_left_out("requested no GPU"),
                 JournalJob { has_ended: false, .. } => log.count_left_out("had not ended"),
                 JournalJob { work_ms: 0, .. } => log.count_left_out("did not run"),
-                _ => log.jobs.push(seen.into_job(id)),
+                _ => log.jobs.push(job.into_job(id)),
             }
         }
         log
@@ -115,7 +112,7 @@ impl JournalJobs {
 }
 
 impl JournalJob {
-    /// An attempt is over.
+    /// Adds the work of an ended attempt.
     fn end_attempt(&mut self, next: &NextPhase, lost_gpu_ms: u64, at: Timestamp) {
         let ran_ms = self.started_at.take().map_or(0, |started| at.since(started));
         match next {
@@ -146,7 +143,15 @@ impl JournalJob {
     }
 }
 
-/// One group is told as it is, several together.
+/// The jobs of a submission: the job itself, or one for each index of an array.
+pub(crate) fn jobs_of_submission(job: JobId, indexes: Option<&[u32]>) -> Vec<JobId> {
+    match indexes {
+        Some(indexes) => indexes.iter().map(|index| JobId::of_array(job.number, *index)).collect(),
+        None => vec![job],
+    }
+}
+
+/// One task group keeps its shape; several become a total.
 fn gang_shape(spec: &JobSpec) -> GangShape {
     match &spec.tasks[..] {
         [group] => GangShape::Tasks { count: group.count, each: group.each.gpus },

@@ -1,13 +1,13 @@
-//! What Slurm's accounting prints: `sacct -a -P -o JobID,JobName,User,Account,Submit,Start,End,Elapsed,State,NNodes,
-//! Timelimit,AllocTRES,ReqTRES`; more columns do no harm, and of these only JobID and Submit must be there.
+//! The output of Slurm's accounting: `sacct -a -P -o
+//! JobID,JobName,User,Account,Submit,Start,End,Elapsed,State,NNodes, Timelimit,AllocTRES,ReqTRES`. Further columns
+//! are ignored; only JobID and Submit are required.
 //!
-//! Steps of jobs (`123.batch`) are no jobs. The account is the tenant. Times without a zone are taken for UTC.
+//! Job steps (`123.batch`) are skipped. The account is the tenant. Times without a zone are UTC.
 
 use super::table::LogRow;
 use super::timestamps::{parse_slurm_duration_ms, parse_timestamp_ms};
 use super::{GangShape, LoggedJob, ParsedLine};
 
-/// The job of a line.
 pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     let id = row.required_text("JobID")?;
     if id.contains('.') {
@@ -22,23 +22,23 @@ pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
         .optional_number("NNodes")?
         .or_else(|| row.optional_number("AllocNodes").ok().flatten())
         .unwrap_or(1);
-    let plain = LoggedJob::new(id, submit_ms, work_ms(row)?, gang_shape(tres.gpus, nodes));
-    let said = |title: &str| row.optional_text(title).map(str::to_string);
-    let tenant = said("Account").unwrap_or_else(|| plain.tenant.clone());
+    let logged = LoggedJob::new(id, submit_ms, work_ms(row)?, gang_shape(tres.gpus, nodes));
+    let text_of = |title: &str| row.optional_text(title).map(str::to_string);
+    let tenant = text_of("Account").unwrap_or_else(|| logged.tenant.clone());
     Ok(LoggedJob {
-        name: said("JobName").unwrap_or_else(|| plain.name.clone()),
-        user: said("User").unwrap_or_else(|| tenant.clone()),
+        name: text_of("JobName").unwrap_or_else(|| logged.name.clone()),
+        user: text_of("User").unwrap_or_else(|| tenant.clone()),
         tenant,
         cpus: tres.cpus,
         memory_mib: tres.memory_mib,
         gpu_model: tres.model,
         time_limit_ms: time_limit_ms(row)?,
-        ..plain
+        ..logged
     }
     .into())
 }
 
-/// Why a job of a state has no end to replay.
+/// Why a job in this state cannot be replayed; `None` if it has ended.
 fn unfinished_reason(state: &str) -> Option<&'static str> {
     match state.split_whitespace().next().unwrap_or_default() {
         "PENDING" | "REQUEUED" | "REQUEUE_HOLD" | "SUSPENDED" | "CONFIGURING" => Some("had not started"),
@@ -47,7 +47,7 @@ fn unfinished_reason(state: &str) -> Option<&'static str> {
     }
 }
 
-/// From its start to its end, or as long as it says; nothing if it never started.
+/// The time from start to end, or the recorded elapsed time; 0 if the job never started.
 fn work_ms(row: &LogRow) -> Result<i64, String> {
     if let (Some(start), Some(end)) = (timestamp_ms(row, "Start")?, timestamp_ms(row, "End")?) {
         return Ok(end - start);
@@ -58,22 +58,22 @@ fn work_ms(row: &LogRow) -> Result<i64, String> {
     row.optional_text("Elapsed").map_or(Ok(0), |text| duration_ms(text, "Elapsed"))
 }
 
-/// A moment, if there is one: Slurm writes `Unknown` or `None` where there is none.
+/// A timestamp; `None` if Slurm wrote `Unknown` or `None`.
 fn timestamp_ms(row: &LogRow, title: &str) -> Result<Option<i64>, String> {
     match row.optional_text(title) {
         None | Some("Unknown" | "None" | "N/A") => Ok(None),
         Some(text) => match parse_timestamp_ms(text) {
             Some(ms) => Ok(Some(ms)),
-            None => Err(format!("`{text}` is no moment for `{title}`")),
+            None => Err(format!("`{text}` is not a timestamp for `{title}`")),
         },
     }
 }
 
 fn duration_ms(text: &str, title: &str) -> Result<i64, String> {
-    parse_slurm_duration_ms(text).ok_or_else(|| format!("`{text}` is no span of time for `{title}`"))
+    parse_slurm_duration_ms(text).ok_or_else(|| format!("`{text}` is not a Slurm duration for `{title}`"))
 }
 
-/// The limit; none if there is none, or that of the partition, which the log does not tell.
+/// The time limit; `None` if the job has none or that of its partition, which the log does not record.
 fn time_limit_ms(row: &LogRow) -> Result<Option<i64>, String> {
     if let Some(minutes) = row.optional_text("TimelimitRaw").and_then(|text| text.parse::<i64>().ok()) {
         return Ok(Some(minutes * 60_000).filter(|ms| *ms > 0));
@@ -84,7 +84,7 @@ fn time_limit_ms(row: &LogRow) -> Result<Option<i64>, String> {
     }
 }
 
-/// A task for each node where the GPUs divide evenly.
+/// A task per node, if the GPUs divide evenly.
 fn gang_shape(gpus: u32, nodes: u32) -> GangShape {
     match nodes {
         2.. if gpus.is_multiple_of(nodes) => GangShape::Tasks { count: nodes, each: gpus / nodes },
@@ -92,7 +92,7 @@ fn gang_shape(gpus: u32, nodes: u32) -> GangShape {
     }
 }
 
-/// What a job had, or asked for where it is not said what it had.
+/// The allocated trackable resources of a job, or the requested ones if the allocated ones are not recorded.
 #[derive(Debug, Default)]
 struct Tres {
     gpus: u32,
@@ -103,14 +103,14 @@ struct Tres {
 
 impl Tres {
     fn from_row(row: &LogRow) -> Result<Tres, String> {
-        let had = row.optional_text("AllocTRES").map(Tres::parse).transpose()?.unwrap_or_default();
-        let asked = row.optional_text("ReqTRES").map(Tres::parse).transpose()?.unwrap_or_default();
+        let allocated = row.optional_text("AllocTRES").map(Tres::parse).transpose()?.unwrap_or_default();
+        let requested = row.optional_text("ReqTRES").map(Tres::parse).transpose()?.unwrap_or_default();
         Ok(Tres {
-            gpus: if had.gpus > 0 { had.gpus } else { asked.gpus },
-            // What it had tells where it came to be, what it asked for tells what it wished.
-            model: asked.model,
-            cpus: had.cpus.or(asked.cpus),
-            memory_mib: had.memory_mib.or(asked.memory_mib),
+            gpus: if allocated.gpus > 0 { allocated.gpus } else { requested.gpus },
+            // The allocated model only shows where the job ran; the requested one is a constraint.
+            model: requested.model,
+            cpus: allocated.cpus.or(requested.cpus),
+            memory_mib: allocated.memory_mib.or(requested.memory_mib),
         })
     }
 
@@ -136,7 +136,7 @@ impl Tres {
     }
 }
 
-/// `64G`, `512M`, `1.50T`, `4096K`; without a letter MiB.
+/// Parses `64G`, `512M`, `1.50T` or `4096K`; a number without a unit is MiB.
 fn parse_memory_mib(text: &str) -> Result<u64, String> {
     let (number, unit_mib) = match text.strip_suffix(|letter: char| letter.is_ascii_alphabetic()) {
         None => (text, 1.0),
@@ -147,6 +147,6 @@ fn parse_memory_mib(text: &str) -> Result<u64, String> {
             _ => (number, 1.0),
         },
     };
-    let mib = number.parse::<f64>().map_err(|_| format!("`{text}` is no amount of memory"))? * unit_mib;
+    let mib = number.parse::<f64>().map_err(|_| format!("`{text}` is not a memory size"))? * unit_mib;
     Ok(mib.max(0.0).round() as u64)
 }

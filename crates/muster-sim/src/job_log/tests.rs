@@ -1,4 +1,4 @@
-//! Each format on a sample of our own making.
+//! Each format on a small sample.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ fn read_sample(name: &str) -> JobLog {
     read(&sample(name), None, BadLinePolicy::Stop).unwrap()
 }
 
-/// A file that is gone when the test is over.
+/// A file that is removed at the end of the test.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -68,7 +68,7 @@ fn the_muster_csv_is_read() {
     assert_eq!(
         third.submit_ms,
         EIGHT_OCLOCK_MS - MINUTE_MS,
-        "without a zone it is UTC, and the first comes first"
+        "without a zone it is UTC, and the jobs are sorted"
     );
     assert_eq!((third.tenant.as_str(), third.user.as_str()), ("everyone", "everyone"));
 }
@@ -89,7 +89,7 @@ fn philly_muri_and_chronus_traces_are_read() {
     let chronus = read_sample("chronus.csv");
     assert_eq!(chronus.format, LogFormat::Chronus);
     assert_eq!((chronus.jobs[0].submit_ms, chronus.jobs[0].work_ms), (10 * MINUTE_MS, 30 * MINUTE_MS));
-    assert_eq!(chronus.left_out, BTreeMap::from([("asked for no GPU".to_string(), 1)]));
+    assert_eq!(chronus.left_out, BTreeMap::from([("requested no GPU".to_string(), 1)]));
 }
 
 #[test]
@@ -97,10 +97,10 @@ fn sacct_output_is_read() {
     let log = read_sample("sacct.txt");
     assert_eq!(log.format, LogFormat::Sacct);
     let expected =
-        [("asked for no GPU", 1), ("did not run", 1), ("had not ended", 1), ("had not started", 1)];
+        [("requested no GPU", 1), ("did not run", 1), ("had not ended", 1), ("had not started", 1)];
     assert_eq!(log.left_out, expected.map(|(why, count)| (why.to_string(), count)).into());
     let [train, sweep, odd] = &log.jobs[..] else { panic!("{:?}", log.jobs) };
-    assert_eq!((train.submit_ms, train.work_ms), (EIGHT_OCLOCK_MS, 60 * MINUTE_MS), "its steps are no jobs");
+    assert_eq!((train.submit_ms, train.work_ms), (EIGHT_OCLOCK_MS, 60 * MINUTE_MS), "job steps are skipped");
     assert_eq!(train.gpus, GangShape::Tasks { count: 2, each: 4 });
     assert_eq!(
         (train.tenant.as_str(), train.user.as_str(), train.gpu_model.as_deref()),
@@ -117,7 +117,7 @@ fn sacct_output_is_read() {
     assert_eq!(
         (odd.gpus, odd.time_limit_ms),
         (GangShape::Total(3), None),
-        "three GPUs of two nodes are no two tasks"
+        "three GPUs on two nodes are not two equal tasks"
     );
 }
 
@@ -149,8 +149,8 @@ fn a_bad_line_is_refused_with_its_number() {
     let text = "submit,duration_s,gpus\n0,10,1\n\n5,soon,1\n6,10\n7,10,-1\n8,20,2\n";
     let file = TempFile::new("bad.csv", text);
     let error = read(&file.0, None, BadLinePolicy::Stop).unwrap_err();
-    let said = error.to_string();
-    assert!(said.ends_with("line 4: `soon` is no number for `duration_s`"), "{said}");
+    let message = error.to_string();
+    assert!(message.ends_with("line 4: `duration_s` is `soon`, which is not a number"), "{message}");
     assert!(error.hint().contains("--skip-bad"), "{}", error.hint());
     let log = read(&file.0, None, BadLinePolicy::Skip).unwrap();
     assert_eq!(log.jobs.iter().map(|job| job.submit_ms).collect::<Vec<_>>(), [0, 8_000]);
@@ -161,7 +161,7 @@ fn a_bad_line_is_refused_with_its_number() {
 fn unknown_columns_and_formats_are_refused() {
     let file = TempFile::new("titles.csv", "submit,duration_s,gpus,prio\n0,10,1,5\n");
     let error = read(&file.0, None, BadLinePolicy::Skip).unwrap_err().to_string();
-    assert!(error.contains("line 1: nobody knows a column `prio`; known are submit, duration_s"), "{error}");
+    assert!(error.contains("line 1: unknown column `prio`; known columns are submit, duration_s"), "{error}");
     let file = TempFile::new("unknown.csv", "when,what\n0,10\n");
     let error = read(&file.0, None, BadLinePolicy::Stop).unwrap_err();
     assert!(error.to_string().contains("begins with `when,what`"), "{error}");
@@ -187,7 +187,7 @@ fn jobs_outside_the_time_range_are_left_out() {
     let mut log = read_sample("sacct.txt");
     log.retain_submitted_between(Some(EIGHT_OCLOCK_MS + 1), Some(EIGHT_OCLOCK_MS + 9 * MINUTE_MS));
     assert_eq!(log.jobs.iter().map(|job| job.id.as_str()).collect::<Vec<_>>(), ["102_7"]);
-    assert_eq!(log.left_out["came before or after"], 2);
+    assert_eq!(log.left_out["submitted outside the time range"], 2);
 }
 
 /// A state and its journal.
@@ -209,10 +209,10 @@ impl JournalBuilder {
         decision.answer
     }
 
-    fn submit(&mut self, job: &LoggedJob, site: &ReplayCluster, at_ms: i64) -> JobId {
+    fn submit(&mut self, job: &LoggedJob, cluster: &ReplayCluster, at_ms: i64) -> JobId {
         let tenant = "red".parse().unwrap();
-        let spec = job_spec(job, tenant, site, &ReplayAssumptions::default()).into();
-        let ask = SubmitJob {
+        let spec = job_spec(job, tenant, cluster, &ReplayAssumptions::default()).into();
+        let submission = SubmitJob {
             spec,
             array: None,
             hold: false,
@@ -221,7 +221,7 @@ impl JournalBuilder {
             known_key: None,
             is_operator: true,
         };
-        let Answer::Job(id) = self.execute(&Command::SubmitJob(ask), at_ms) else { panic!("no job") };
+        let Answer::Job(id) = self.execute(&Command::SubmitJob(submission), at_ms) else { panic!("no job") };
         id
     }
 
@@ -230,19 +230,19 @@ impl JournalBuilder {
         self.execute(&Command::AdoptPlan { plan, epoch: self.epoch }, at_ms);
     }
 
-    fn report(&mut self, job: JobId, said: TaskReport, at_ms: i64) {
+    fn report(&mut self, job: JobId, report: TaskReport, at_ms: i64) {
         let attempt = self.state.jobs[&job].attempt().unwrap().clone();
         for node in attempt.nodes() {
             let attempt = attempt.number;
-            self.execute(&Command::ReportTask { node, job, attempt, report: said.clone() }, at_ms);
+            self.execute(&Command::ReportTask { node, job, attempt, report: report.clone() }, at_ms);
         }
     }
 }
 
 use muster_core::JobId;
 
-/// One job runs and is displaced after 50 s, of which it keeps 40; it goes on for 60 s and is done. The one that it gave
-/// way to runs for 20 s. A third is cancelled before it starts, a fourth is still there.
+/// The first job is preempted after 50 s, of which 40 s are checkpointed; it resumes for 60 s and completes. The
+/// preemptor runs for 20 s. A third job is cancelled before it starts, a fourth has not ended.
 #[test]
 fn the_journal_of_a_server_is_read() {
     let file = TempFile::new("journal.db", "");
@@ -250,35 +250,35 @@ fn the_journal_of_a_server_is_read() {
     let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("test", 60_000).unwrap() else {
         panic!()
     };
-    let mut cluster = JournalBuilder { state: State::empty(), entries: Vec::new(), epoch };
-    let site = ReplayCluster::parse("1x4xV100").unwrap();
+    let mut journal = JournalBuilder { state: State::empty(), entries: Vec::new(), epoch };
+    let cluster = ReplayCluster::parse("1x4xV100").unwrap();
     let config = Box::new(TenantConfig::unlimited("red"));
-    cluster.execute(&Command::CreateTenant { id: "red".parse().unwrap(), config }, 0);
-    let (node, facts) = site.nodes()[0].clone();
-    cluster.execute(&Command::RegisterNode { node, facts: Box::new(facts) }, 0);
+    journal.execute(&Command::CreateTenant { id: "red".parse().unwrap(), config }, 0);
+    let (node, facts) = cluster.nodes()[0].clone();
+    journal.execute(&Command::RegisterNode { node, facts: Box::new(facts) }, 0);
     let job = |priority: u32| LoggedJob {
         priority: Some(priority),
         ..LoggedJob::new("", 0, 1, GangShape::Total(4))
     };
-    let long = LoggedJob { checkpoint_every_ms: Some(20_000), ..job(100) };
-    let first = cluster.submit(&long, &site, 1_000);
-    cluster.plan(1_000);
-    cluster.report(first, TaskReport::Started, 2_000);
-    let second = cluster.submit(&job(5_000), &site, 52_000);
-    cluster.plan(52_000);
+    let first_job = LoggedJob { checkpoint_every_ms: Some(20_000), ..job(100) };
+    let first = journal.submit(&first_job, &cluster, 1_000);
+    journal.plan(1_000);
+    journal.report(first, TaskReport::Started, 2_000);
+    let second = journal.submit(&job(5_000), &cluster, 52_000);
+    journal.plan(52_000);
     let stopped = TaskReport::Ended { exit: Exit::Signal { signal: 15 }, stopped: true, ended_ms_ago: None };
-    cluster.report(first, stopped, 52_000);
-    cluster.plan(52_000);
-    cluster.report(second, TaskReport::Started, 53_000);
-    let third = cluster.submit(&job(100), &site, 60_000);
-    cluster.execute(&Command::CancelJob { job: third }, 61_000);
+    journal.report(first, stopped, 52_000);
+    journal.plan(52_000);
+    journal.report(second, TaskReport::Started, 53_000);
+    let third = journal.submit(&job(100), &cluster, 60_000);
+    journal.execute(&Command::CancelJob { job: third }, 61_000);
     let done = TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
-    cluster.report(second, done.clone(), 73_000);
-    cluster.plan(73_000);
-    cluster.report(first, TaskReport::Started, 74_000);
-    cluster.submit(&job(100), &site, 80_000);
-    cluster.report(first, done, 134_000);
-    store.journal.append(&cluster.entries).unwrap();
+    journal.report(second, done.clone(), 73_000);
+    journal.plan(73_000);
+    journal.report(first, TaskReport::Started, 74_000);
+    journal.submit(&job(100), &cluster, 80_000);
+    journal.report(first, done, 134_000);
+    store.journal.append(&journal.entries).unwrap();
 
     let log = read(&file.0, None, BadLinePolicy::Stop).unwrap();
     assert_eq!(log.format, LogFormat::Journal);

@@ -1,23 +1,23 @@
-//! Moments and spans as logs write them.
+//! Parses the timestamps and durations of job logs.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// Milliseconds of a moment: seconds since any moment, or a date with or without zone. Without one it is taken for UTC;
-/// what counts is the time between two of them.
+/// Milliseconds of a timestamp: seconds since an arbitrary start, or a date with or without a zone. A date without
+/// a zone is UTC; only the time between two timestamps matters.
 pub fn parse_timestamp_ms(text: &str) -> Option<i64> {
     if let Ok(seconds) = text.parse::<f64>() {
         return (0.0..=1e11).contains(&seconds).then(|| (seconds * 1_000.0).round() as i64);
     }
-    if let Ok(moment) = text.parse::<Timestamp>() {
-        return Some(moment.as_millisecond());
+    if let Ok(timestamp) = text.parse::<Timestamp>() {
+        return Some(timestamp.as_millisecond());
     }
     let civil: DateTime = text.parse().ok()?;
     Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
 }
 
-/// Slurm's spans: `[days-]hours:minutes:seconds`, `minutes:seconds[.fraction]`, `days-hours`.
+/// Parses a Slurm duration: `[days-]hours:minutes:seconds`, `minutes:seconds[.fraction]`, `days-hours` or minutes.
 pub fn parse_slurm_duration_ms(text: &str) -> Option<i64> {
     let (days, clock) = match text.split_once('-') {
         Some((days, clock)) => (Some(days), clock),

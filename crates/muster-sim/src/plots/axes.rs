@@ -1,49 +1,49 @@
-//! The ground of a plot: a frame, two axes with ticks and units, a title and a legend.
+//! The frame of a plot: two axes with ticks and units, a title and a legend.
 
 use std::fmt::Write;
 
 use super::colour;
 
-/// Size of the drawing, and of what lies outside of the frame.
+/// The size of the drawing and its margins, in pixels.
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 62.0;
 const BOTTOM: f64 = 56.0;
-/// About so many ticks on an axis.
+/// The approximate number of ticks on an axis.
 const TICKS_TARGET: f64 = 7.0;
 
-/// An axis: what it shows, and from where to where.
+/// An axis with its title and range.
 #[derive(Debug, Clone, Default)]
 pub struct Axis {
     /// With its unit.
     pub title: String,
-    /// At the left or below.
+    /// The value at the left or bottom.
     pub from: f64,
-    /// At the right or above.
+    /// The value at the right or top.
     pub to: f64,
-    /// By powers of ten; both ends are above zero then.
+    /// Logarithmic; both ends must be above zero.
     pub log: bool,
-    /// Names in place of numbers, the first between 0 and 1, the next between 1 and 2, and so on.
+    /// Labels in place of numbers: the first between 0 and 1, the next between 1 and 2, and so on.
     pub names: Vec<String>,
 }
 
 impl Axis {
-    /// Where a value lies, from 0 to 1.
+    /// The position of a value on the axis, from 0 to 1.
     fn fraction(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.log { value.log10() } else { value };
         (scale(value) - scale(self.from)) / (scale(self.to) - scale(self.from))
     }
 
-    /// Where something is written along it, and what.
+    /// The values and texts of the labels.
     fn tick_labels(&self) -> Vec<(f64, String)> {
-        let named = (0..).map(|place| f64::from(place) + 0.5).zip(self.names.iter().cloned());
+        let named = (0..).map(|index| f64::from(index) + 0.5).zip(self.names.iter().cloned());
         let round = self.ticks().into_iter().map(|value| (value, format_tick(value)));
         if self.names.is_empty() { round.collect() } else { named.collect() }
     }
 
-    /// Round values; an axis may run downwards.
+    /// Round values; the axis may be reversed.
     fn ticks(&self) -> Vec<f64> {
         let (low, high) = (self.from.min(self.to), self.from.max(self.to));
         if self.log {
@@ -59,7 +59,7 @@ impl Axis {
     }
 }
 
-/// A plot that is being drawn.
+/// A plot under construction.
 pub struct Plot {
     x: Axis,
     y: Axis,
@@ -68,12 +68,12 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// An empty one.
+    /// An empty plot.
     pub fn new(title: &str, x: Axis, y: Axis) -> Plot {
         Plot::with_height(HEIGHT, title, x, y)
     }
 
-    /// One of another height.
+    /// An empty plot of the given height.
     pub fn with_height(height: f64, title: &str, x: Axis, y: Axis) -> Plot {
         let mut plot = Plot { x, y, height, text: String::new() };
         plot.draw(&format!(
@@ -123,8 +123,8 @@ impl Plot {
         ));
     }
 
-    /// A line through points.
-    pub fn line(&mut self, place: usize, points: impl Iterator<Item = (f64, f64)>) {
+    /// Draws a line through the points.
+    pub fn line(&mut self, index: usize, points: impl Iterator<Item = (f64, f64)>) {
         let mut path = String::new();
         for (x, y) in points {
             let _ = write!(
@@ -135,22 +135,22 @@ impl Plot {
                 self.y_pixel(y)
             );
         }
-        let colour = colour(place);
+        let colour = colour(index);
         self.draw(&format!("<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"/>"));
     }
 
-    /// A bar from one value of the horizontal axis to another, in the row of a value of the other.
-    pub fn bar(&mut self, (from, to): (f64, f64), (low, high): (f64, f64), fill: &str, says: &str) {
+    /// Draws a bar with a horizontal and a vertical range.
+    pub fn bar(&mut self, (from, to): (f64, f64), (low, high): (f64, f64), fill: &str, tooltip: &str) {
         let (x, y) = (self.x_pixel(from), self.y_pixel(high));
         let (width, height) = ((self.x_pixel(to) - x).max(0.5), self.y_pixel(low) - y);
         self.draw(&format!(
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\">\
              <title>{}</title></rect>",
-            escape_xml(says)
+            escape_xml(tooltip)
         ));
     }
 
-    /// What each colour means, in a row under the title.
+    /// Draws the legend in a row under the title: name and colour of each entry.
     pub fn legend(&mut self, names: &[(&str, &str)]) {
         let mut x = LEFT;
         for (name, fill) in names {
@@ -160,14 +160,14 @@ impl Plot {
         }
     }
 
-    /// The whole text.
+    /// The finished SVG.
     pub fn into_svg(mut self) -> String {
         self.draw("</svg>");
         self.text
     }
 }
 
-/// A value at a tick, with as many digits as it needs.
+/// The text of a tick, with as few digits as needed.
 fn format_tick(value: f64) -> String {
     match value.abs() {
         1e6.. => format!("{:.0}M", value / 1e6),
@@ -180,6 +180,6 @@ fn format_tick(value: f64) -> String {
 }
 
 fn escape_xml(text: &str) -> String {
-    let plain: String = text.chars().filter(|letter| !letter.is_control()).collect();
-    plain.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    let printable: String = text.chars().filter(|character| !character.is_control()).collect();
+    printable.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -5,7 +5,7 @@ use crate::figures::{UtilisationBin, figures};
 use crate::job_log::{GangShape, LoggedJob};
 use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
 
-/// Every element that is opened is closed, and no letter of a name is taken for a tag.
+/// True if every element is closed and text is escaped.
 fn is_well_formed(svg: &str) -> bool {
     let mut open = Vec::new();
     for tag in svg.split('<').skip(1) {
@@ -41,7 +41,7 @@ fn plots_are_well_formed() {
 fn a_gantt_chart_shows_waiting_running_and_preempted_jobs() {
     let job = |submit_ms| LoggedJob::new("", submit_ms, 3_600_000, GangShape::Total(1));
     let jobs = vec![job(0), job(1_000)];
-    let stretch = |job, from_ms, to_ms, end| RunInterval {
+    let interval = |job, from_ms, to_ms, end| RunInterval {
         log_index: job,
         from_ms,
         to_ms,
@@ -50,16 +50,16 @@ fn a_gantt_chart_shows_waiting_running_and_preempted_jobs() {
         useful_ms: to_ms - from_ms,
         end,
     };
-    let stretches = vec![
-        stretch(0, 0, 1_800_000, IntervalEnd::Preempted),
-        stretch(1, 1_800_000, 5_400_000, IntervalEnd::Done),
-        stretch(0, 5_400_000, 7_200_000, IntervalEnd::Done),
+    let intervals = vec![
+        interval(0, 0, 1_800_000, IntervalEnd::Preempted),
+        interval(1, 1_800_000, 5_400_000, IntervalEnd::Done),
+        interval(0, 5_400_000, 7_200_000, IntervalEnd::Done),
     ];
-    let history = RunHistory { gpus: 1, intervals: stretches, ..RunHistory::default() };
+    let history = RunHistory { gpus: 1, intervals, ..RunHistory::default() };
     let svg = gantt("muster", &jobs, &history);
     assert!(is_well_formed(&svg), "{svg}");
     assert_eq!(svg.matches(">1.5<").count(), 2, "both axes have ticks: {svg}");
-    // Each colour once more than in its bars, for the legend.
+    // Each colour occurs once more, in the legend.
     let count = |colour: &str| svg.matches(&format!("fill=\"{colour}\"")).count() - 1;
     assert_eq!((count("#d9d9d9"), count("#0072b2"), count("#d55e00")), (2, 2, 1));
     assert_eq!(figures("muster", &jobs, &history).preemptions, 1);
@@ -67,9 +67,9 @@ fn a_gantt_chart_shows_waiting_running_and_preempted_jobs() {
 
 #[test]
 fn bars_are_grouped_by_name_and_missing_values_have_no_bar() {
-    let words = PlotLabels { title: "a & b", x: "trace", y: "%" };
+    let labels = PlotLabels { title: "a & b", x: "trace", y: "%" };
     let groups = ["one".to_string(), "t<wo".to_string()];
-    let svg = bars(&words, &groups, &[("x", vec![Some(50.0), Some(100.0)]), ("y", vec![None, Some(1.0)])]);
+    let svg = bars(&labels, &groups, &[("x", vec![Some(50.0), Some(100.0)]), ("y", vec![None, Some(1.0)])]);
     assert!(is_well_formed(&svg) && svg.contains(">t&lt;wo<"), "{svg}");
     // A bar and the legend for each colour, and one bar more for the first.
     let count = |colour: &str| svg.matches(&format!("fill=\"{colour}\"")).count();
@@ -83,7 +83,7 @@ fn bars_are_grouped_by_name_and_missing_values_have_no_bar() {
 
 #[test]
 fn the_x_axis_of_curves_starts_at_the_first_point() {
-    let words = PlotLabels { title: "", x: "", y: "" };
-    let svg = curves(&words, &[("x", vec![(2.0, 1.0), (4.0, 2.0)]), ("y", vec![(3.0, 1.0), (4.0, 1.0)])]);
+    let labels = PlotLabels { title: "", x: "", y: "" };
+    let svg = curves(&labels, &[("x", vec![(2.0, 1.0), (4.0, 2.0)]), ("y", vec![(3.0, 1.0), (4.0, 1.0)])]);
     assert!(is_well_formed(&svg) && svg.contains("M78.0 "), "{svg}");
 }

@@ -1,4 +1,4 @@
-//! A change, as the cluster would have known it: as events at its beginning, and in everything said later.
+//! A what-if change applied to a history: as events at its start, and to every later event and command.
 
 use std::sync::Arc;
 
@@ -14,43 +14,43 @@ use muster_server::whatif::{WhatIfChange, WhatIfError};
 use super::journal_history::JournalHistory;
 use crate::trace_replay::ReplayCluster;
 
-/// What would be otherwise.
+/// A change and its effects on a history.
 #[derive(Debug, Clone, Default)]
 pub struct AppliedChange {
     change: WhatIfChange,
-    /// The policies that would have been in force.
+    /// The compiled policies of the change.
     policies: Option<Arc<PolicyBundle>>,
-    /// What would have happened at the beginning.
+    /// The events of the change at the start of the history.
     pub events: Vec<Event>,
 }
 
 impl AppliedChange {
-    /// See whether a change can be made at the beginning of a chronicle.
+    /// Applies a change at the start of a journal, or says why it cannot be applied.
     pub fn new(
         change: &WhatIfChange,
-        chronicle: &JournalHistory,
+        journal: &JournalHistory,
         interpreter: Option<&Arc<dyn Interpreter>>,
     ) -> Result<AppliedChange, WhatIfError> {
-        if let Some(tenant) = change.tenants().find(|tenant| !is_tenant_known(chronicle, tenant)) {
+        if let Some(tenant) = change.tenants().find(|tenant| !is_tenant_known(journal, tenant)) {
             return Err(WhatIfError::invalid("set", format!("there was no tenant `{tenant}` in that time")));
         }
-        if let Some(node) = change.removed_nodes.iter().find(|node| !is_node_known(chronicle, node)) {
+        if let Some(node) = change.removed_nodes.iter().find(|node| !is_node_known(journal, node)) {
             return Err(WhatIfError::invalid(
                 "remove_nodes",
                 format!("there was no node `{node}` in that time"),
             ));
         }
         let policies = compile_policies(change, interpreter)?;
-        let mut otherwise = AppliedChange { change: change.clone(), policies, events: Vec::new() };
-        let mut state = chronicle.start_state.clone();
-        for command in otherwise.commands(&state)? {
-            let decision = state.decide(&Actor::system(), &command, chronicle.since)?;
+        let mut applied = AppliedChange { change: change.clone(), policies, events: Vec::new() };
+        let mut state = journal.start_state.clone();
+        for command in applied.commands(&state)? {
+            let decision = state.decide(&Actor::system(), &command, journal.since)?;
             for event in decision.events {
                 state.apply(&event);
-                otherwise.events.push(event);
+                applied.events.push(event);
             }
         }
-        Ok(otherwise)
+        Ok(applied)
     }
 
     fn commands(&self, state: &State) -> Result<Vec<Command>, WhatIfError> {
@@ -81,7 +81,7 @@ impl AppliedChange {
         Ok(commands)
     }
 
-    /// What someone asked of the cluster later, as it would have been asked.
+    /// A later command under the change; `None` if the change overrides it.
     pub fn amended_command(&self, command: Command) -> Option<Command> {
         Some(match command {
             Command::CreateTenant { id, config } => {
@@ -103,13 +103,12 @@ impl AppliedChange {
         })
     }
 
-    /// Whether everything is decided anew from the beginning: of what other policies would have answered nothing is on
-    /// record.
+    /// True if the simulation starts at once: the journal does not contain the answers of other policies.
     pub fn replans_from_start(&self) -> bool {
         self.policies.is_some()
     }
 
-    /// An event that happened, as it would have happened.
+    /// A recorded event under the change.
     pub fn amended_event(&self, event: &Event) -> Event {
         match event {
             Event::TenantCreated { id, config, at } => {
@@ -125,7 +124,7 @@ impl AppliedChange {
         }
     }
 
-    /// What would have been done at once about something that happened: a node that was to take no work came back.
+    /// The command that follows an event under the change: a removed node that registers again is drained at once.
     pub fn follow_up_command(&self, event: &Event) -> Option<Command> {
         match event {
             Event::NodeRegistered { node, .. } if self.change.removed_nodes.contains(node) => {
@@ -139,12 +138,11 @@ impl AppliedChange {
         Box::new(self.change.tenant(id, config))
     }
 
-    /// Whether nothing is otherwise.
     pub fn is_empty(&self) -> bool {
         self.change.is_empty()
     }
 
-    /// Whether an event of a node is to be passed over: it would have stayed drained.
+    /// True if the change drops an event: a removed node stays drained.
     pub fn suppresses(&self, event: &Event) -> bool {
         matches!(event, Event::NodeStateChanged { node, .. } if self.change.removed_nodes.contains(node))
     }
@@ -155,8 +153,9 @@ fn compile_policies(
     interpreter: Option<&Arc<dyn Interpreter>>,
 ) -> Result<Option<Arc<PolicyBundle>>, WhatIfError> {
     let Some(files) = &change.policies else { return Ok(None) };
-    let nobody = || WhatIfError::invalid("policies", "there is nobody here to run them");
-    let compiled = interpreter.ok_or_else(nobody)?.compile(&PolicyScope::Cluster, files.clone());
+    let no_interpreter =
+        || WhatIfError::invalid("policies", "policies cannot be evaluated: no interpreter is configured");
+    let compiled = interpreter.ok_or_else(no_interpreter)?.compile(&PolicyScope::Cluster, files.clone());
     let bundle = compiled.map_err(|errors| WhatIfError::invalid("policies", errors.join("\n")))?;
     Ok(Some(Arc::new(bundle)))
 }
@@ -165,31 +164,33 @@ fn drain_command(node: &NodeId) -> Command {
     Command::SetNodeState { node: node.clone(), status: NodeStatus::Draining, why: "what if".to_string() }
 }
 
-fn is_node_known(chronicle: &JournalHistory, node: &NodeId) -> bool {
-    let came = |event: &Event| matches!(event, Event::NodeRegistered { node: id, .. } if id == node);
-    chronicle.start_state.nodes.contains_key(node) || chronicle.entries.iter().any(|entry| came(&entry.event))
+fn is_node_known(journal: &JournalHistory, node: &NodeId) -> bool {
+    let is_registration =
+        |event: &Event| matches!(event, Event::NodeRegistered { node: id, .. } if id == node);
+    journal.start_state.nodes.contains_key(node)
+        || journal.entries.iter().any(|entry| is_registration(&entry.event))
 }
 
-fn is_tenant_known(chronicle: &JournalHistory, tenant: &TenantId) -> bool {
-    let made = |event: &Event| matches!(event, Event::TenantCreated { id, .. } if id == tenant);
-    chronicle.start_state.tenants.contains_key(tenant)
-        || chronicle.entries.iter().any(|entry| made(&entry.event))
+fn is_tenant_known(journal: &JournalHistory, tenant: &TenantId) -> bool {
+    let is_creation = |event: &Event| matches!(event, Event::TenantCreated { id, .. } if id == tenant);
+    journal.start_state.tenants.contains_key(tenant)
+        || journal.entries.iter().any(|entry| is_creation(&entry.event))
 }
 
-/// The nodes that would be there, under names of their own.
+/// The added nodes, under the names `what-if-N`.
 fn added_nodes(
     change: &WhatIfChange,
 ) -> Result<Vec<(NodeId, Box<muster_core::objects::node::NodeFacts>)>, WhatIfError> {
     if change.added_nodes.is_empty() {
         return Ok(Vec::new());
     }
-    let words = change.added_nodes.join(",");
-    let site =
-        ReplayCluster::parse(&words).map_err(|error| WhatIfError::invalid("add_nodes", error.to_string()))?;
-    let named = |(number, (_, facts)): (usize, &(NodeId, muster_core::objects::node::NodeFacts))| {
+    let spec = change.added_nodes.join(",");
+    let cluster =
+        ReplayCluster::parse(&spec).map_err(|error| WhatIfError::invalid("add_nodes", error.to_string()))?;
+    let with_name = |(number, (_, facts)): (usize, &(NodeId, muster_core::objects::node::NodeFacts))| {
         let name = format!("what-if-{}", number + 1);
         let node = name.parse().map_err(|error| WhatIfError::internal(format!("{error}")))?;
         Ok((node, Box::new(facts.clone())))
     };
-    site.nodes().iter().enumerate().map(named).collect()
+    cluster.nodes().iter().enumerate().map(with_name).collect()
 }

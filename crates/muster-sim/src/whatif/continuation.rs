@@ -1,4 +1,5 @@
-//! From a fork on: what people did and nodes went through is done again, and everything else is decided anew.
+//! The continuation of a history from a fork on: the recorded actions of users and nodes are repeated, and
+//! everything else is decided again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,22 +15,21 @@ use super::applied_change::AppliedChange;
 use super::divergence::HistoryFork;
 use super::journal_history::JournalHistory;
 use super::tally::HistoryTally;
-use super::work_history::jobs_of_submission;
+use crate::job_log::jobs_of_submission;
 use crate::sim_loop::SimLoop;
 
-/// What came of it.
+/// The result of a continuation.
 pub struct ContinuationOutcome {
-    /// What became of the jobs.
     pub tally: HistoryTally,
-    /// Jobs that were not accepted, and why.
+    /// Refused jobs, and why.
     pub refused: Vec<(JobId, String)>,
 }
 
-/// A history that goes on.
+/// A history that is simulated from a fork on.
 pub struct Continuation<'a> {
-    chronicle: &'a JournalHistory,
-    otherwise: &'a AppliedChange,
-    /// What really happened, from here on.
+    journal: &'a JournalHistory,
+    applied: &'a AppliedChange,
+    /// The recorded entries that are not repeated yet.
     remaining_entries: &'a [Entry],
     sim_loop: SimLoop,
     tally: HistoryTally,
@@ -37,48 +37,41 @@ pub struct Continuation<'a> {
 }
 
 impl<'a> Continuation<'a> {
-    /// From a fork on, with what was counted before it.
+    /// A continuation from a fork, with the tally before it.
     pub fn new(
-        chronicle: &'a JournalHistory,
+        journal: &'a JournalHistory,
         fork: &'a HistoryFork,
-        otherwise: &'a AppliedChange,
+        applied: &'a AppliedChange,
         state: &State,
         tally: HistoryTally,
     ) -> Continuation<'a> {
-        let mut stage = SimLoop::new(state.clone(), fork.at, chronicle.delays);
-        stage.recorded_events = Some(Vec::new());
+        let mut sim_loop = SimLoop::new(state.clone(), fork.at, journal.delays);
+        sim_loop.recorded_events = Some(Vec::new());
         for job in state.jobs.keys() {
-            stage.resume_job(*job, chronicle.work.behaviour_from(Some(&fork.works), *job));
+            sim_loop.resume_job(*job, journal.work.behaviour_from(Some(&fork.work), *job));
         }
-        stage.mark_changed();
-        let coming = &chronicle.entries[fork.index..];
-        Continuation {
-            chronicle,
-            otherwise,
-            remaining_entries: coming,
-            sim_loop: stage,
-            tally,
-            refused: Vec::new(),
-        }
+        sim_loop.mark_changed();
+        let remaining = &journal.entries[fork.index..];
+        Continuation { journal, applied, remaining_entries: remaining, sim_loop, tally, refused: Vec::new() }
     }
 
-    /// With someone who runs policies.
+    /// Sets the interpreter of policies.
     pub fn with_interpreter(mut self, interpreter: Option<&Arc<dyn Interpreter>>) -> Continuation<'a> {
         self.sim_loop.policy_querier = interpreter.cloned().map(PolicyQuerier::new);
         self
     }
 
-    /// Play until a moment.
+    /// Simulates until a time.
     pub fn run_until(mut self, until: Timestamp) -> ContinuationOutcome {
         loop {
-            let act = self.remaining_entries.first().map(|entry| entry.at.0);
-            let next = [act, self.sim_loop.next_event_ms()].into_iter().flatten().min();
+            let next_entry_ms = self.remaining_entries.first().map(|entry| entry.at.0);
+            let next = [next_entry_ms, self.sim_loop.next_event_ms()].into_iter().flatten().min();
             let Some(next_ms) = next.filter(|next_ms| *next_ms <= until.0) else { break };
             self.sim_loop.advance_to(next_ms);
-            while let Some((entry, later)) =
+            while let Some((entry, rest)) =
                 self.remaining_entries.split_first().filter(|(entry, _)| entry.at.0 <= next_ms)
             {
-                self.remaining_entries = later;
+                self.remaining_entries = rest;
                 self.apply_entry(entry);
             }
             self.sim_loop.plan_if_due();
@@ -90,38 +83,38 @@ impl<'a> Continuation<'a> {
         ContinuationOutcome { tally: self.tally, refused: self.refused }
     }
 
-    /// What someone did, or a node went through, is done again.
+    /// Repeats a recorded action of a user or a node.
     fn apply_entry(&mut self, entry: &Entry) {
-        if let Some((by, ask)) = recorded_submission(&self.sim_loop.state, &entry.event) {
-            return self.submit(&entry.event, &Actor::local(by), ask);
+        if let Some((by, submission)) = recorded_submission(&self.sim_loop.state, &entry.event) {
+            return self.submit(&entry.event, &Actor::local(by), submission);
         }
-        let deed = recorded_command(&entry.event);
+        let action = recorded_command(&entry.event);
         let Some((by, command)) =
-            deed.and_then(|(by, command)| Some((by, self.otherwise.amended_command(command)?)))
+            action.and_then(|(by, command)| Some((by, self.applied.amended_command(command)?)))
         else {
             return;
         };
-        // What is refused has become needless: a job that is to be stopped has ended by now.
+        // A refused command has become needless, for example because the job to stop has already ended.
         if self.sim_loop.execute(&Actor::local(by), &command).is_ok() {
             self.sim_loop.mark_changed();
         }
-        self.otherwise
+        self.applied
             .follow_up_command(&entry.event)
             .iter()
             .for_each(|command| self.sim_loop.execute_as_system(command));
     }
 
-    fn submit(&mut self, event: &Event, by: &Actor, ask: SubmitJob) {
+    fn submit(&mut self, event: &Event, by: &Actor, submission: SubmitJob) {
         let Event::JobSubmitted { job, array, .. } = event else { return };
-        // Whoever was not accepted leaves a gap, and the others keep their names.
+        // A refused job leaves a gap, so that the other jobs keep their ids.
         self.sim_loop.state.next_job = job.number;
-        if let Some(why) = self.sim_loop.policy_refusal(&ask.spec) {
+        if let Some(why) = self.sim_loop.policy_refusal(&submission.spec) {
             return self.refused.push((*job, why));
         }
-        match self.sim_loop.execute(by, &Command::SubmitJob(ask)) {
+        match self.sim_loop.execute(by, &Command::SubmitJob(submission)) {
             Ok(Answer::Job(_)) => {
                 for member in jobs_of_submission(*job, array.as_ref().map(|array| &array.indexes[..])) {
-                    self.sim_loop.set_behaviour(member, self.chronicle.work.behaviour_from(None, member));
+                    self.sim_loop.set_behaviour(member, self.journal.work.behaviour_from(None, member));
                 }
             }
             Ok(_) => {}
@@ -130,10 +123,10 @@ impl<'a> Continuation<'a> {
     }
 }
 
-/// Who submitted what, if that is what happened.
+/// The user and the submission of an event; `None` for other events.
 pub fn recorded_submission(state: &State, event: &Event) -> Option<(String, SubmitJob)> {
     let Event::JobSubmitted { spec, array, held_by, open_dependencies, .. } = event else { return None };
-    let ask = SubmitJob {
+    let submission = SubmitJob {
         spec: spec.clone(),
         array: array.clone(),
         hold: held_by.is_some(),
@@ -144,22 +137,22 @@ pub fn recorded_submission(state: &State, event: &Event) -> Option<(String, Subm
         known_key: None,
         is_operator: true,
     };
-    Some((held_by.clone().unwrap_or_else(|| spec.user.clone()), ask))
+    Some((held_by.clone().unwrap_or_else(|| spec.user.clone()), submission))
 }
 
-/// Jobs that this one waited for and that nobody remembers any more: they had ended as was wanted.
+/// The outcomes of dependencies that the state no longer contains: they ended as the dependency requires.
 fn outcomes_of_forgotten_jobs(
     state: &State,
     spec: &JobSpec,
-    over: impl Fn(JobId) -> bool,
+    has_ended: impl Fn(JobId) -> bool,
 ) -> BTreeMap<JobId, Outcome> {
     let unknown = |job: JobId| state.live_jobs_of(job).is_empty() && !state.ended.contains_key(&job);
-    let gone = spec.after.iter().filter(|dependency| over(dependency.job) && unknown(dependency.job));
+    let ended = spec.after.iter().filter(|dependency| has_ended(dependency.job) && unknown(dependency.job));
     let outcome = |when| if when == DependencyWhen::Failed { Outcome::Failed } else { Outcome::Done };
-    gone.map(|dependency| (dependency.job, outcome(dependency.when))).collect()
+    ended.map(|dependency| (dependency.job, outcome(dependency.when))).collect()
 }
 
-/// Who did what, if it was a deed and no consequence.
+/// The actor and the command of an event; `None` if the event is a consequence, not an action.
 fn recorded_command(event: &Event) -> Option<(String, Command)> {
     let system = || Actor::system().name;
     Some(match event {
@@ -184,14 +177,12 @@ fn recorded_command(event: &Event) -> Option<(String, Command)> {
             let (labels, taints) = (Some(labels.clone()), Some(taints.clone()));
             (by.clone(), Command::LabelNode { node: node.clone(), labels, taints })
         }
-        Event::NodeStateChanged { node, status: word, by, why, .. } => {
-            (by.clone(), Command::SetNodeState { node: node.clone(), status: *word, why: why.clone() })
+        Event::NodeStateChanged { node, status, by, why, .. } => {
+            (by.clone(), Command::SetNodeState { node: node.clone(), status: *status, why: why.clone() })
         }
         Event::NodeRemoved { node, .. } => (system(), Command::RemoveNode { node: node.clone() }),
-        Event::GpuHealthChanged {
-            gpu, status: word, why, cooling_until, temperature_c, declared, ..
-        } => {
-            let (node, word) = (gpu.node.clone(), *word);
+        Event::GpuHealthChanged { gpu, status, why, cooling_until, temperature_c, declared, .. } => {
+            let (node, status) = (gpu.node.clone(), *status);
             let (why, cooling_until, temperature_c) = (why.clone(), *cooling_until, *temperature_c);
             let by = declared.as_ref().map_or_else(system, |declared| declared.by.clone());
             (
@@ -199,7 +190,7 @@ fn recorded_command(event: &Event) -> Option<(String, Command)> {
                 Command::SetGpuHealth {
                     node,
                     gpu: gpu.index,
-                    status: word,
+                    status,
                     why,
                     cooling_until,
                     temperature_c,
@@ -207,7 +198,7 @@ fn recorded_command(event: &Event) -> Option<(String, Command)> {
                 },
             )
         }
-        // The planner's own come out of its plans again.
+        // The planner's own repartitionings come from its plans again.
         Event::GpuPartitioned { gpu, instances, by, why, .. } if *by != system() => {
             let profiles = instances.iter().map(|instance| instance.profile.clone()).collect();
             let (node, why) = (gpu.node.clone(), why.clone());
@@ -226,7 +217,7 @@ fn recorded_command(event: &Event) -> Option<(String, Command)> {
     })
 }
 
-/// What a person did to a job. Why a job was held is not on record there, and changes nothing.
+/// The command of a user action on a job. The reason of a hold is not recorded and changes nothing.
 fn job_command(act: &str, object: &str) -> Option<Command> {
     let job = object.parse().ok()?;
     Some(match act {

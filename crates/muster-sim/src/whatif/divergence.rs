@@ -1,4 +1,5 @@
-//! Two states side by side on the track of what happened, one of them changed, until the planner would decide otherwise.
+//! Finds the fork of a what-if: follows the journal with the real and the changed state until the planner decides
+//! differently.
 
 use muster_core::facts::command::{Actor, Command, SubmitJob};
 use muster_core::facts::event::Event;
@@ -14,89 +15,90 @@ use super::journal_history::JournalHistory;
 use super::work_history::WorkHistory;
 use crate::sim_loop::REPLAN_INTERVAL_MS_MAX;
 
-/// Least time between two looks.
+/// The least time between two comparisons of plans.
 const COMPARE_INTERVAL_MS_MIN: i64 = SECOND;
 
-/// Where two histories part.
+/// The point where the changed history leaves the real one.
 #[derive(Debug, Clone)]
 pub struct HistoryFork {
-    /// When.
     pub at: Timestamp,
-    /// The first entry that happened after it.
+    /// The first entry after the fork.
     pub index: usize,
-    /// What was true then.
+    /// The real state.
     pub real: State,
-    /// What would have been true.
+    /// The state under the change.
     pub changed: State,
-    /// How long jobs had worked.
-    pub works: WorkHistory,
+    /// The work of jobs until the fork.
+    pub work: WorkHistory,
 }
 
-/// The first moment at which something would have been decided otherwise; nothing if there is none.
+/// The first time at which a decision differs; `None` if no decision does.
 pub fn first_difference(
-    chronicle: &JournalHistory,
-    otherwise: &AppliedChange,
+    journal: &JournalHistory,
+    applied: &AppliedChange,
     until: Timestamp,
 ) -> Result<Option<HistoryFork>, WhatIfError> {
-    if otherwise.is_empty() {
+    if applied.is_empty() {
         return Ok(None);
     }
-    let mut track = DivergenceTracker::new(chronicle, otherwise);
-    if otherwise.replans_from_start() {
-        return Ok(Some(track.fork(chronicle.since, 0)));
+    let mut tracker = DivergenceTracker::new(journal, applied);
+    if applied.replans_from_start() {
+        return Ok(Some(tracker.fork(journal.since, 0)));
     }
-    for (index, entry) in chronicle.entries.iter().enumerate() {
+    for (index, entry) in journal.entries.iter().enumerate() {
         if entry.at > until {
-            return Ok(track.first_difference_before(until).map(|at| track.fork(at, index)));
+            return Ok(tracker.first_difference_before(until).map(|at| tracker.fork(at, index)));
         }
-        if let Some(at) = track.first_difference_before(entry.at) {
-            return Ok(Some(track.fork(at, index)));
+        if let Some(at) = tracker.first_difference_before(entry.at) {
+            return Ok(Some(tracker.fork(at, index)));
         }
-        if track.would_refuse(&entry.event, entry.at) || track.differs_at_adoption(&entry.event, entry.at) {
-            return Ok(Some(track.fork(entry.at, index)));
+        if tracker.would_refuse(&entry.event, entry.at) || tracker.differs_at_adoption(&entry.event, entry.at)
+        {
+            return Ok(Some(tracker.fork(entry.at, index)));
         }
-        track.apply_event(&entry.event, entry.at);
+        tracker.apply_event(&entry.event, entry.at);
     }
-    let index = chronicle.entries.len();
-    Ok(track.first_difference_before(until).map(|at| track.fork(at, index)))
+    let index = journal.entries.len();
+    Ok(tracker.first_difference_before(until).map(|at| tracker.fork(at, index)))
 }
 
-/// A fork where nothing differs, before an entry.
+/// A fork before an entry, without a change.
 #[cfg(test)]
-pub fn fork_at(chronicle: &JournalHistory, index: usize) -> HistoryFork {
-    let otherwise = AppliedChange::default();
-    let mut track = DivergenceTracker::new(chronicle, &otherwise);
-    chronicle.entries[..index].iter().for_each(|entry| track.apply_event(&entry.event, entry.at));
-    track.fork(chronicle.entries[index].at, index)
+pub fn fork_at(journal: &JournalHistory, index: usize) -> HistoryFork {
+    let applied = AppliedChange::default();
+    let mut tracker = DivergenceTracker::new(journal, &applied);
+    journal.entries[..index].iter().for_each(|entry| tracker.apply_event(&entry.event, entry.at));
+    tracker.fork(journal.entries[index].at, index)
 }
 
 struct DivergenceTracker<'a> {
-    otherwise: &'a AppliedChange,
+    applied: &'a AppliedChange,
     real: State,
     changed: State,
-    works: WorkHistory,
+    work: WorkHistory,
     last_comparison: Timestamp,
-    /// When something last happened since.
+    /// The last change since the last comparison that calls for planning.
     changed_at: Option<Timestamp>,
 }
 
 impl<'a> DivergenceTracker<'a> {
-    fn new(chronicle: &JournalHistory, otherwise: &'a AppliedChange) -> DivergenceTracker<'a> {
-        let mut changed = chronicle.start_state.clone();
-        otherwise.events.iter().for_each(|event| changed.apply(event));
+    fn new(journal: &JournalHistory, applied: &'a AppliedChange) -> DivergenceTracker<'a> {
+        let mut changed = journal.start_state.clone();
+        applied.events.iter().for_each(|event| changed.apply(event));
         DivergenceTracker {
-            otherwise,
-            real: chronicle.start_state.clone(),
+            applied,
+            real: journal.start_state.clone(),
             changed,
-            works: chronicle.work_at_start.clone(),
-            last_comparison: chronicle.since.plus(-COMPARE_INTERVAL_MS_MIN),
-            changed_at: Some(chronicle.since),
+            work: journal.work_at_start.clone(),
+            last_comparison: journal.since.plus(-COMPARE_INTERVAL_MS_MIN),
+            changed_at: Some(journal.since),
         }
     }
 
-    /// Look as often as a planner would have before a moment; when it would have decided otherwise.
-    fn first_difference_before(&mut self, moment: Timestamp) -> Option<Timestamp> {
-        while let Some(at) = self.next_comparison().filter(|at| *at < moment) {
+    /// Compares the plans as often as a planner would have run before a time; returns the time of the first
+    /// difference.
+    fn first_difference_before(&mut self, before: Timestamp) -> Option<Timestamp> {
+        while let Some(at) = self.next_comparison().filter(|at| *at < before) {
             if self.plans_differ_at(at) {
                 return Some(at);
             }
@@ -104,43 +106,43 @@ impl<'a> DivergenceTracker<'a> {
         None
     }
 
-    /// Whether a plan that was adopted at the very moment at which something happened would have been another one.
+    /// True if a plan that was adopted at the instant of a change would have been different.
     fn differs_at_adoption(&mut self, event: &Event, at: Timestamp) -> bool {
-        let adopts = matches!(event, Event::JobPlaced { .. } | Event::ClaimMade { .. });
-        adopts && self.changed_at.is_some() && self.plans_differ_at(at)
+        let is_adoption = matches!(event, Event::JobPlaced { .. } | Event::ClaimMade { .. });
+        is_adoption && self.changed_at.is_some() && self.plans_differ_at(at)
     }
 
     fn plans_differ_at(&mut self, at: Timestamp) -> bool {
         self.last_comparison = at;
         self.changed_at = None;
-        let decided = |state: &State| without_scores(plan(state, at.max(state.clock)).plan);
-        decided(&self.real) != decided(&self.changed)
+        let decisions = |state: &State| without_scores(plan(state, at.max(state.clock)).plan);
+        decisions(&self.real) != decisions(&self.changed)
     }
 
     fn next_comparison(&self) -> Option<Timestamp> {
-        let waits =
+        let periodic =
             || (!self.changed.queue.is_empty()).then(|| self.last_comparison.plus(REPLAN_INTERVAL_MS_MAX));
-        self.changed_at.map(|at| at.max(self.last_comparison.plus(COMPARE_INTERVAL_MS_MIN))).or_else(waits)
+        self.changed_at.map(|at| at.max(self.last_comparison.plus(COMPARE_INTERVAL_MS_MIN))).or_else(periodic)
     }
 
-    /// Whether a job that was accepted would not have been.
+    /// True if an accepted job would have been refused.
     fn would_refuse(&self, event: &Event, at: Timestamp) -> bool {
-        let Some((by, ask)) = recorded_submission(&self.changed, event) else { return false };
-        let command = Command::SubmitJob(SubmitJob { key: None, ..ask });
+        let Some((by, submission)) = recorded_submission(&self.changed, event) else { return false };
+        let command = Command::SubmitJob(SubmitJob { key: None, ..submission });
         self.changed.decide(&Actor::local(by), &command, at).is_err()
     }
 
     fn apply_event(&mut self, event: &Event, at: Timestamp) {
         self.real.apply(event);
-        if !self.otherwise.suppresses(event) {
-            self.changed.apply(&self.otherwise.amended_event(event));
+        if !self.applied.suppresses(event) {
+            self.changed.apply(&self.applied.amended_event(event));
         }
-        if let Some(command) = self.otherwise.follow_up_command(event)
+        if let Some(command) = self.applied.follow_up_command(event)
             && let Ok(decision) = self.changed.decide(&Actor::system(), &command, at)
         {
             decision.events.iter().for_each(|event| self.changed.apply(event));
         }
-        self.works.add_event(event);
+        self.work.add_event(event);
         if !needs_no_planning(event) {
             self.changed_at = Some(at);
         }
@@ -148,11 +150,11 @@ impl<'a> DivergenceTracker<'a> {
 
     fn fork(&self, at: Timestamp, index: usize) -> HistoryFork {
         let (real, changed) = (self.real.clone(), self.changed.clone());
-        HistoryFork { at, index, real, changed, works: self.works.clone() }
+        HistoryFork { at, index, real, changed, work: self.work.clone() }
     }
 }
 
-/// Whether an event gives the planner nothing to do.
+/// True if an event does not call for planning.
 fn needs_no_planning(event: &Event) -> bool {
     matches!(
         event,
@@ -167,7 +169,7 @@ fn needs_no_planning(event: &Event) -> bool {
     )
 }
 
-/// What is decided: what it would have scored is not.
+/// The decisions of a plan, without scores and snapshot.
 fn without_scores(plan: Plan) -> Plan {
     let mut plan = Plan { snapshot: 0, now: Timestamp(0), ..plan };
     plan.starts.iter_mut().for_each(|start| start.score = None);

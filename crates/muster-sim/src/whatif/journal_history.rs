@@ -1,4 +1,4 @@
-//! A journal, read: the state at a moment, every event after it, and how long jobs really worked.
+//! A journal in memory: the state at a time, every event after it, and the work of each job.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,35 @@ use muster_store::{Entry, Tables};
 use super::work_history::WorkHistory;
 use crate::sim_loop::AgentDelays;
 
-/// Entries read at once.
+/// Journal entries per query.
 const ENTRIES_PER_PAGE: u32 = 1_000;
 
-/// Entries that are kept at most: some hundred bytes each.
+/// The most entries kept in memory, at a few hundred bytes each.
 const ENTRIES_MAX: usize = 1_000_000;
-/// A server's planner looks at once when something has happened, and rests for some milliseconds.
+/// The planner of a server runs right after a change, and pauses for some milliseconds between rounds.
 const ROUND_INTERVAL_MS: i64 = 100;
 
-/// A journal from a moment on.
+/// A journal from a time on.
 #[derive(Debug, Clone)]
 pub struct JournalHistory {
-    /// The moment, or the beginning of the journal if that is later.
+    /// The requested time, or the first entry if that is later.
     pub since: Timestamp,
-    /// What was true then.
+    /// The state at `since`.
     pub start_state: State,
-    /// What happened after it, to the end of the journal.
+    /// All entries from `since` on.
     pub entries: Vec<Entry>,
-    /// How long jobs had worked then.
+    /// The work of jobs before `since`.
     pub work_at_start: WorkHistory,
-    /// How long they worked in the end.
+    /// The work of jobs in the whole journal.
     pub work: WorkHistory,
-    /// How long agents usually took.
+    /// The median delays of agents.
     pub delays: AgentDelays,
 }
 
 impl JournalHistory {
-    /// Read a journal to its end. Takes memory for what is after the moment alone.
+    /// Reads a journal to its end. Keeps only the entries from `since` on in memory.
     pub fn read(history: &dyn Tables, since: Timestamp) -> Result<JournalHistory, WhatIfError> {
-        let mut chronicle = JournalHistory::new(since);
+        let mut journal = JournalHistory::new(since);
         let mut after = 0;
         loop {
             let page = history.events(after, ENTRIES_PER_PAGE, None)?;
@@ -48,23 +48,25 @@ impl JournalHistory {
                     WhatIfError::internal(format!("entry {} of the journal cannot be read: {error}", row.seq))
                 })?;
                 let event = without_reasons(event);
-                chronicle.add(Entry { seq: row.seq, epoch: row.epoch, at: Timestamp(row.at_ms), event });
+                journal.add(Entry { seq: row.seq, epoch: row.epoch, at: Timestamp(row.at_ms), event });
             }
-            if chronicle.entries.len() > ENTRIES_MAX {
-                let many = format!("more than {ENTRIES_MAX} things have happened since then; ask for less");
-                return Err(WhatIfError::invalid("since", many));
+            if journal.entries.len() > ENTRIES_MAX {
+                let too_many = format!(
+                    "the journal has more than {ENTRIES_MAX} entries since then; choose a later `since`"
+                );
+                return Err(WhatIfError::invalid("since", too_many));
             }
             after = last;
         }
-        chronicle.finished()
+        journal.finished()
     }
 
-    /// The same from entries that are in memory.
+    /// A history from entries in memory.
     #[cfg(test)]
     pub fn from_entries(entries: Vec<Entry>, since: Timestamp) -> Result<JournalHistory, WhatIfError> {
-        let mut chronicle = JournalHistory::new(since);
-        entries.into_iter().for_each(|entry| chronicle.add(entry));
-        chronicle.finished()
+        let mut journal = JournalHistory::new(since);
+        entries.into_iter().for_each(|entry| journal.add(entry));
+        journal.finished()
     }
 
     fn new(since: Timestamp) -> JournalHistory {
@@ -89,9 +91,12 @@ impl JournalHistory {
 
     fn finished(mut self) -> Result<JournalHistory, WhatIfError> {
         let Some(first) = self.entries.first() else {
-            return Err(WhatIfError::invalid("since", "nothing has happened since then; go back further"));
+            return Err(WhatIfError::invalid(
+                "since",
+                "the journal has no entries since then; choose an earlier `since`",
+            ));
         };
-        // A journal that is younger than the moment begins with its first entry.
+        // A journal that starts after the requested time is taken from its first entry.
         if self.start_state.seq == 0 {
             self.since = first.at;
         }
@@ -103,7 +108,7 @@ impl JournalHistory {
     }
 }
 
-/// Why jobs waited is the longest part of a journal, and nothing is decided by it.
+/// Drops wait reasons, the largest part of a journal, because no decision depends on them.
 fn without_reasons(event: Event) -> Event {
     match event {
         Event::WaitNoted { at, .. } => Event::WaitNoted { bucket: String::new(), reasons: Vec::new(), at },
@@ -111,7 +116,7 @@ fn without_reasons(event: Event) -> Event {
     }
 }
 
-/// The middle of how long starts and stops took.
+/// The median times from placement to start and from stop order to end.
 fn median_delays(entries: &[Entry]) -> AgentDelays {
     let mut placed: BTreeMap<JobId, Timestamp> = BTreeMap::new();
     let mut stopping: BTreeMap<JobId, Timestamp> = BTreeMap::new();
@@ -141,7 +146,7 @@ fn median_delays(entries: &[Entry]) -> AgentDelays {
     }
 }
 
-fn median(mut all: Vec<i64>) -> i64 {
-    all.sort_unstable();
-    all.get(all.len() / 2).copied().unwrap_or(0).max(0)
+fn median(mut values: Vec<i64>) -> i64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0).max(0)
 }

@@ -1,4 +1,4 @@
-//! How long the jobs of a journal really worked, try by try.
+//! The real work of the jobs of a journal, attempt by attempt.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,33 +7,33 @@ use muster_core::facts::event::{Event, NextPhase, RequeueCause};
 use muster_core::objects::job::{Exit, Outcome, StopCause};
 use muster_core::{JobId, JobSpec, Timestamp};
 
+use crate::job_log::jobs_of_submission;
 use crate::sim_loop::{JobBehaviour, WorkAttempt, WorkDuration, checkpointed_ms};
 
-/// What is known of the work of every job.
+/// The recorded work of every job.
 #[derive(Debug, Clone, Default)]
 pub struct WorkHistory {
     jobs: BTreeMap<JobId, JobWork>,
 }
 
-/// What is known of the work of one job.
+/// The recorded work of one job.
 #[derive(Debug, Clone)]
 struct JobWork {
     spec: Arc<JobSpec>,
-    /// The tries that are over.
+    /// The ended attempts.
     attempts: Vec<WorkAttempt>,
-    /// What was done and saved of the one at hand.
+    /// The checkpointed work of the current attempt.
     checkpointed_ms: i64,
-    /// An attempt has its place.
+    /// An attempt is placed.
     is_placed: bool,
     started_at: Option<Timestamp>,
     checkpoint_at: Option<Timestamp>,
-    /// It was told to stop for good.
+    /// The current attempt was stopped by a cancellation or the time limit.
     is_stopped_for_good: bool,
     has_ended: bool,
 }
 
 impl WorkHistory {
-    /// One more event.
     pub fn add_event(&mut self, event: &Event) {
         match event {
             Event::JobSubmitted { job, spec, array, .. } => {
@@ -62,24 +62,27 @@ impl WorkHistory {
         }
     }
 
-    /// Jobs that are over are of no interest any more.
+    /// Drops the jobs that have ended.
     pub fn forget_ended_jobs(&mut self) {
         self.jobs.retain(|_, work| !work.has_ended);
     }
 
-    /// What a job does from here on, if `self` is all that is known and `then` was known at that moment.
-    pub fn behaviour_from(&self, then: Option<&WorkHistory>, job: JobId) -> JobBehaviour {
+    /// The behaviour of a job from a fork on: the recorded work in `self` without the part that `at_fork` contains.
+    pub fn behaviour_from(&self, at_fork: Option<&WorkHistory>, job: JobId) -> JobBehaviour {
         let Some(work) = self.jobs.get(&job) else { return JobBehaviour::new([WorkAttempt::unknown()], 0) };
-        let before = then.and_then(|then| then.jobs.get(&job));
-        let (tried, saved_ms) =
+        let before = at_fork.and_then(|at_fork| at_fork.jobs.get(&job));
+        let (attempts_before, checkpointed_ms_before) =
             before.map_or((0, 0), |before| (before.attempts.len(), before.checkpointed_ms));
-        let open = match (work.has_ended, work.is_placed) {
+        let current = match (work.has_ended, work.is_placed) {
             (false, true) => Some(WorkDuration::UntilStopped),
             (false, false) => Some(WorkDuration::Unknown),
             (true, _) => work.attempts.is_empty().then_some(WorkDuration::Unknown),
         };
-        let open = open.map(|lasts| WorkAttempt { duration: lasts, exit: Exit::Code { code: 0 } });
-        JobBehaviour::new(work.attempts.iter().skip(tried).cloned().chain(open), saved_ms)
+        let current = current.map(|duration| WorkAttempt { duration, exit: Exit::Code { code: 0 } });
+        JobBehaviour::new(
+            work.attempts.iter().skip(attempts_before).cloned().chain(current),
+            checkpointed_ms_before,
+        )
     }
 
     fn update_job(&mut self, job: JobId, change: impl FnOnce(&mut JobWork)) {
@@ -103,21 +106,21 @@ impl JobWork {
         }
     }
 
-    /// An attempt is over.
+    /// Adds an ended attempt.
     fn end_attempt(&mut self, exit: &Exit, next: &NextPhase, lost_gpu_ms: Option<u64>, at: Timestamp) {
         let started_at = self.started_at.take();
-        let saved_at = self.checkpoint_at.take();
-        let (was_ended, ran_ms) =
+        let checkpoint_at = self.checkpoint_at.take();
+        let (was_stopped_for_good, ran_ms) =
             (self.is_stopped_for_good, started_at.map_or(0, |started| at.since(started)));
         (self.is_stopped_for_good, self.is_placed) = (false, false);
         match next {
             NextPhase::Ended { outcome, .. } => {
                 self.has_ended = true;
-                let lasts = match was_ended && *outcome != Outcome::Done {
+                let duration = match was_stopped_for_good && *outcome != Outcome::Done {
                     true => WorkDuration::UntilStopped,
                     false => WorkDuration::Known(self.checkpointed_ms + ran_ms),
                 };
-                self.attempts.push(WorkAttempt { duration: lasts, exit: exit.clone() });
+                self.attempts.push(WorkAttempt { duration, exit: exit.clone() });
             }
             NextPhase::Queued { because: RequeueCause::Restarted, .. } => {
                 self.attempts.push(WorkAttempt {
@@ -128,21 +131,14 @@ impl JobWork {
             }
             NextPhase::Queued { .. } | NextPhase::Held { .. } => {
                 let lost_ms = lost_gpu_ms.map(|lost| lost / u64::from(self.spec.gpus().max(1)));
-                let said_ms = saved_at.zip(started_at).map_or(0, |(saved, started)| saved.since(started));
+                let reported_ms =
+                    checkpoint_at.zip(started_at).map_or(0, |(saved, started)| saved.since(started));
                 let kept_ms = match lost_ms {
                     Some(lost_ms) => ran_ms - i64::try_from(lost_ms).unwrap_or(i64::MAX),
-                    None => checkpointed_ms(&self.spec, ran_ms).max(said_ms),
+                    None => checkpointed_ms(&self.spec, ran_ms).max(reported_ms),
                 };
                 self.checkpointed_ms += kept_ms.clamp(0, ran_ms);
             }
         }
-    }
-}
-
-/// The jobs that a submission made.
-pub fn jobs_of_submission(job: JobId, indexes: Option<&[u32]>) -> Vec<JobId> {
-    match indexes {
-        Some(indexes) => indexes.iter().map(|index| JobId::of_array(job.number, *index)).collect(),
-        None => vec![job],
     }
 }

@@ -10,7 +10,8 @@ use tokio_postgres::config::Host;
 
 use crate::error::StoreError;
 
-/// Connection settings. Also parsed from `postgres://user:password@host:port/database?sslmode=verify-full&sslrootcert=FILE`.
+/// Connection settings. Also parsed from
+/// `postgres://user:password@host:port/database?sslmode=verify-full&sslrootcert=FILE`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresConfig {
     /// Host name, address, or the folder of a Unix socket.

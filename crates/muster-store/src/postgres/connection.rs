@@ -125,8 +125,8 @@ impl ReconnectingConnection {
         done
     }
 
-    /// Close the connection now. The runtime does not run between calls, and a transaction that stays open until the next
-    /// call would keep a new leader waiting for its locks.
+    /// Close the connection now. The runtime does not run between calls, and a transaction that stays open until the
+    /// next call would keep a new leader waiting for its locks.
     fn disconnect(&mut self) {
         if let Some(connection) = self.connection.take() {
             let _ = self.runtime.block_on(async {
@@ -216,9 +216,9 @@ impl PostgresConnection {
     }
 }
 
-/// An acknowledged commit must be on disk, whatever the default of the server; a stricter default stays. Every statement
-/// finds its rows by an index. Query plans are made once per connection, possibly while the tables are empty, so plans
-/// that only suit empty tables are disabled.
+/// An acknowledged commit must be on disk, whatever the default of the server; a stricter default stays. Every
+/// statement finds its rows by an index. Query plans are made once per connection, possibly while the tables are empty,
+/// so plans that only suit empty tables are disabled.
 const SESSION_SETTINGS_SQL: &str = "SELECT set_config('synchronous_commit', 'on', false) \
     WHERE current_setting('synchronous_commit') IN ('off', 'local'); \
     SET jit = off; SET plan_cache_mode = force_generic_plan; \

@@ -39,9 +39,9 @@ fn unavailable(operation: &str, error: &Error) -> StoreError {
     StoreError::unavailable(operation, message)
 }
 
-/// Errors that pass by themselves or after a repair: lost connection (08), invalid transaction state (25), wrong password
-/// (28) or database (3D), aborted by concurrency (40), out of disk, memory or connections (53), lock timeout (55), server
-/// shutdown (57), I/O error (58).
+/// Errors that pass by themselves or after a repair: lost connection (08), invalid transaction state (25), wrong
+/// password (28) or database (3D), aborted by concurrency (40), out of disk, memory or connections (53), lock timeout
+/// (55), server shutdown (57), I/O error (58).
 fn is_transient(db_error: &DbError) -> bool {
     matches!(sqlstate_class(db_error), "08" | "25" | "28" | "3D" | "40" | "53" | "55" | "57" | "58")
 }

@@ -1,4 +1,5 @@
-//! Leader election in PostgreSQL: the leader row, its lease by the clock of the database, and fencing of former leaders.
+//! Leader election in PostgreSQL: the leader row, its lease by the clock of the database, and fencing of former
+//! leaders.
 
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
@@ -174,8 +175,8 @@ async fn current_leader(
     Ok(row.as_ref().filter(|row| row.get(2)).map(held))
 }
 
-/// Terminate the sessions of a former leader or stuck candidate. Without the permission for that, their own timeouts end
-/// them.
+/// Terminate the sessions of a former leader or stuck candidate. Without the permission for that, their own timeouts
+/// end them.
 async fn terminate_sessions(
     connection: &PostgresConnection,
     sql: &str,
@@ -197,7 +198,8 @@ async fn terminate_sessions(
     }
 }
 
-/// `None` if the row is not available: another server has taken it, or a transaction of the former leader still holds it.
+/// `None` if the row is not available: another server has taken it, or a transaction of the former leader still holds
+/// it.
 async fn take_leader_row(
     connection: &PostgresConnection,
     candidate: &Candidate<'_>,

@@ -1,9 +1,9 @@
 //! The SQLite file: its path, connections to it, and detection of truncation.
 //!
-//! SQLite survives a loss of power by itself. It does not detect a truncated file: a truncated database looks fine until
-//! a missing page is read, and a truncated log shows old pages beside newer ones that a checkpoint had already copied.
-//! So every write transaction increments a counter in the first page, and a new leader compares the counter in the file
-//! with the counter as read through the log.
+//! SQLite survives a loss of power by itself. It does not detect a truncated file: a truncated database looks fine
+//! until a missing page is read, and a truncated log shows old pages beside newer ones that a checkpoint had already
+//! copied. So every write transaction increments a counter in the first page, and a new leader compares the counter in
+//! the file with the counter as read through the log.
 
 use std::fs::File;
 use std::io::Read;
@@ -37,8 +37,8 @@ pub struct DatabaseFile {
 }
 
 impl DatabaseFile {
-    /// `:memory:` gets a temporary folder: readers and the writer share one database, and they would block each other in
-    /// an in-memory database of SQLite.
+    /// `:memory:` gets a temporary folder: readers and the writer share one database, and they would block each other
+    /// in an in-memory database of SQLite.
     pub fn at_path(path: &Path) -> Result<DatabaseFile, StoreError> {
         if path.as_os_str() != ":memory:" {
             return Ok(DatabaseFile {

@@ -1,4 +1,5 @@
-//! Adapter (Tables): a pool of read-only connections to the SQLite file. In WAL mode readers do not wait for the writer.
+//! Adapter (Tables): a pool of read-only connections to the SQLite file. In WAL mode readers do not wait for the
+//! writer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

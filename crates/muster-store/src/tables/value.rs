@@ -38,7 +38,8 @@ impl From<u8> for Value {
 }
 
 impl From<u64> for Value {
-    /// The databases have no unsigned 64-bit integers. A larger number is a limit that means "unlimited", so it is clamped.
+    /// The databases have no unsigned 64-bit integers. A larger number is a limit that means "unlimited", so it is
+    /// clamped.
     fn from(number: u64) -> Value {
         Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }

@@ -1,7 +1,8 @@
-//! Failover: the leader is frozen or disconnected from PostgreSQL during an operation. A standby takes over as soon as the
-//! lease has expired, and no unfinished write of the former leader appears afterwards.
+//! Failover: the leader is frozen or disconnected from PostgreSQL during an operation. A standby takes over as soon as
+//! the lease has expired, and no unfinished write of the former leader appears afterwards.
 //!
-//! A proxy between the leader and PostgreSQL counts the protocol messages; each case injects the fault at another message.
+//! A proxy between the leader and PostgreSQL counts the protocol messages; each case injects the fault at another
+//! message.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,9 +1,9 @@
 //! Golden journals: a journal that a release has written must stay readable.
 //!
-//! `tests/golden/v0.1.journal.jsonl` has one record per line: every kind of event, with values in the optional fields of
-//! events. It is recorded by running this test with `MUSTER_BLESS=1`, which writes [`every_kind_of_event`] in the format of
-//! the release under work. Version 0.1 is not released yet, so its file is recorded again when an event changes. The file
-//! of a released version is never changed; a change of meaning then needs an upcaster in `record.rs`.
+//! `tests/golden/v0.1.journal.jsonl` has one record per line: every kind of event, with values in the optional fields
+//! of events. It is recorded by running this test with `MUSTER_BLESS=1`, which writes [`every_kind_of_event`] in the
+//! format of the release under work. Version 0.1 is not released yet, so its file is recorded again when an event
+//! changes. The file of a released version is never changed; a change of meaning then needs an upcaster in `record.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -150,7 +150,8 @@ fn a_golden_journal_fills_the_tables(database: &dyn TestDatabase) {
     assert_eq!(writer.replay(0).unwrap(), entries);
 }
 
-/// Every kind of event, in an order in which they can happen. Each optional field of an event has a value in one of them.
+/// Every kind of event, in an order in which they can happen. Each optional field of an event has a value in one of
+/// them.
 fn every_kind_of_event() -> Vec<Event> {
     let events = [cluster_events(), policy_events(), submissions(), preemption(), ends()];
     events.into_iter().flatten().collect()

@@ -1,5 +1,5 @@
-//! SQLite files truncated at any byte: the next leader refuses them with an error, or finds whole batches from the first
-//! on, with tables that match those batches.
+//! SQLite files truncated at any byte: the next leader refuses them with an error, or finds whole batches from the
+//! first on, with tables that match those batches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

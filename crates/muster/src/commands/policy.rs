@@ -1,4 +1,5 @@
-//! Policies: those that lie in files, checked, tested and tried without a server, and those of a server.
+//! `muster policy`: check, test and call the policies of files without a server; apply, compare and roll back those of a
+//! server.
 
 mod check;
 mod eval;
@@ -14,27 +15,26 @@ pub use json::JsonValue;
 /// `muster policy …`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// Compile policies and say what they register and answer
+    /// Compile policies and list what they register and which hooks they define
     Check(check::Args),
     /// Run the tests of policies, `NAME_test.gsky`
     Test(test::Args),
     /// Call a function of a policy and print its answer
     Eval(eval::Args),
-    /// Put the policies of a folder into force
+    /// Apply the policies of a folder
     Apply(server_policies::PolicyApplyArgs),
-    /// Put an earlier version into force again
+    /// Apply an earlier version again
     Rollback(server_policies::PolicyRollbackArgs),
-    /// List the versions that were put into force
+    /// List all versions
     Ls(server_policies::PolicyLsArgs),
-    /// Look at one version
+    /// Show the details of a version
     Show(server_policies::PolicyShowArgs),
-    /// Compare a folder with what is in force
+    /// Compare a folder with the active policies
     Diff(server_policies::PolicyDiffArgs),
-    /// Look at what policies on trial would decide otherwise
+    /// Show where shadow policies would decide differently
     Shadow(shadow::Args),
 }
 
-/// Do one of them.
 pub fn run(verb: &Verb, options: &Options) -> CommandResult {
     match verb {
         Verb::Check(args) => check::run(args, options),

@@ -1,4 +1,4 @@
-//! `muster bench replay` on the recorded training jobs: the published policies give the published numbers.
+//! `muster bench replay` on the Muri traces: the published policies reproduce the published figures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,20 +23,21 @@ struct ReplayBenchRow {
     lost_gpu_s: f64,
 }
 
-fn bench(words: &[&str]) -> (String, String, Option<i32>) {
-    let ran = Command::new(env!("CARGO_BIN_EXE_muster")).args(["bench", "replay"]).args(words).output();
+/// Standard output, standard error and exit code.
+fn bench(args: &[&str]) -> (String, String, Option<i32>) {
+    let ran = Command::new(env!("CARGO_BIN_EXE_muster")).args(["bench", "replay"]).args(args).output();
     let ran = ran.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (text(ran.stdout), text(ran.stderr), ran.status.code())
 }
 
-fn rows(traces: &Path, words: &[&str]) -> Vec<ReplayBenchRow> {
-    let (json, talk, code) = bench(&[&["--traces", traces.to_str().unwrap(), "-o", "json"], words].concat());
-    assert_eq!(code, Some(0), "{talk}");
+fn rows(traces: &Path, args: &[&str]) -> Vec<ReplayBenchRow> {
+    let (json, stderr, code) = bench(&[&["--traces", traces.to_str().unwrap(), "-o", "json"], args].concat());
+    assert_eq!(code, Some(0), "{stderr}");
     muster_json::from_str(&json).unwrap()
 }
 
-/// Mean, 99 of 100, and the last end, by trace and policy.
+/// Mean and 99th percentile of completion times, and makespan, by trace and policy.
 fn published(traces: &Path) -> BTreeMap<(String, String), [f64; 3]> {
     let text = std::fs::read_to_string(traces.join("muri/published_sim.csv")).unwrap();
     let line = |line: &str| {
@@ -68,7 +69,7 @@ fn the_published_policies_give_the_published_numbers() {
     }
 }
 
-/// The product on the smallest trace: a little above what was measured, below the published policies that know as much.
+/// On the smallest trace, against the published policies with the same knowledge of runtimes.
 #[test]
 fn muster_has_a_lower_mean_jct_than_the_published_policies() {
     let Some(traces) = traces("muri") else { return };
@@ -82,18 +83,18 @@ fn muster_has_a_lower_mean_jct_than_the_published_policies() {
 
 #[test]
 fn missing_traces_and_policies_are_reported_with_hints() {
-    let (_, talk, code) = bench(&["--traces", "/nowhere"]);
+    let (_, stderr, code) = bench(&["--traces", "/nowhere"]);
     assert_eq!(code, Some(1));
     assert_eq!(
-        talk,
+        stderr,
         "error: there is no trace at `/nowhere/muri`\n  \
-         try: the folder of traces with `--traces DIR`, or in MUSTER_TRACES\n"
+         try: name the traces directory with `--traces DIR` or in MUSTER_TRACES\n"
     );
-    let (_, talk, code) = bench(&["--policy", "lottery"]);
-    assert_eq!(code, Some(2), "{talk}");
-    assert!(talk.contains("fifo, sjf"), "{talk}");
+    let (_, stderr, code) = bench(&["--policy", "lottery"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("fifo, sjf"), "{stderr}");
     let Some(traces) = traces("muri") else { return };
-    let (_, talk, code) = bench(&["--traces", traces.to_str().unwrap(), "--trace", "trace9"]);
-    assert_eq!(code, Some(3), "{talk}");
-    assert!(talk.contains("there is no trace `trace9`") && talk.contains("testbed_400"), "{talk}");
+    let (_, stderr, code) = bench(&["--traces", traces.to_str().unwrap(), "--trace", "trace9"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("there is no trace `trace9`") && stderr.contains("testbed_400"), "{stderr}");
 }

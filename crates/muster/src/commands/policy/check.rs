@@ -1,4 +1,4 @@
-//! `muster policy check`: compile policies and say what they do.
+//! `muster policy check`: compile policies and list what they register and which hooks they define.
 
 use std::path::PathBuf;
 
@@ -18,20 +18,19 @@ use crate::units;
     before_help = "Examples:\n  muster policy check\n  muster policy check policies/cookbook mine.gsky"
 )]
 pub struct Args {
-    /// Folders or files; `policies` where none is named
+    /// Folders or files [default: policies]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// All that was looked at.
 #[derive(Debug, Default, Serialize)]
 struct CheckReport {
     files: Vec<CheckedFile>,
     bundles: Vec<CheckedBundle>,
 }
 
-/// A file, and what it does.
+/// A file with what it registers and defines.
 #[derive(Debug, Serialize)]
 struct CheckedFile {
     file: String,
@@ -44,7 +43,7 @@ struct CheckedFile {
     error: Option<String>,
 }
 
-/// A folder whose files stand together.
+/// A folder whose files compile together.
 #[derive(Debug, Serialize)]
 struct CheckedBundle {
     folder: String,
@@ -54,13 +53,13 @@ struct CheckedBundle {
 
 const COLUMNS: [Column<CheckedFile>; 5] = [
     Column::new("FILE", |file| file.file.as_str().into()),
-    Column::new("IS", |file| if file.ok { file.kind } else { "wrong" }.into()),
+    Column::new("KIND", |file| if file.ok { file.kind } else { "invalid" }.into()),
     Column::new("POOLS", |file| joined_cell(&file.pools)),
     Column::new("RULESETS", |file| joined_cell(&file.rulesets)),
-    Column::new("ANSWERS", |file| joined_cell(&file.hooks)),
+    Column::new("HOOKS", |file| joined_cell(&file.hooks)),
 ];
 
-/// Look at every file, and fail if one is wrong.
+/// Checks every file; fails if one is invalid.
 pub fn run(args: &Args, options: &Options) -> CommandResult {
     let mut checked = CheckReport::default();
     let mut errors = Vec::new();
@@ -80,13 +79,13 @@ pub fn run(args: &Args, options: &Options) -> CommandResult {
 }
 
 fn check_outcome(checked: &CheckReport, errors: &[String]) -> CommandResult {
-    let wrong = checked.files.iter().filter(|file| !file.ok).count();
+    let invalid = checked.files.iter().filter(|file| !file.ok).count();
     let files = units::count_text(checked.files.len() as u64, "file");
-    match (wrong, errors.is_empty()) {
+    match (invalid, errors.is_empty()) {
         (_, true) => Ok(ExitStatus::SUCCESS),
         (0, false) => Err(CliError::failed("the files do not compile together")),
-        (1, false) => Err(CliError::failed(format!("1 of {files} is wrong"))),
-        (wrong, false) => Err(CliError::failed(format!("{wrong} of {files} are wrong"))),
+        (1, false) => Err(CliError::failed(format!("1 of {files} is invalid"))),
+        (invalid, false) => Err(CliError::failed(format!("{invalid} of {files} are invalid"))),
     }
 }
 
@@ -94,12 +93,12 @@ fn check_folder(folder: &PolicyDir, checked: &mut CheckReport, errors: &mut Vec<
     let before = errors.len();
     for name in &folder.selected {
         let found = check_file(&folder.files, name, &Limits::default());
-        // What several files load is wrong once.
+        // An error in a file that several files load is reported once.
         let error = found.as_ref().err().map(|error| folder.error_with_source(error));
         errors.extend(error.filter(|error| !errors.contains(error)));
         checked.files.push(checked_file(folder, name, found));
     }
-    // What is wrong alone is not better together; what is right alone is compiled as a server would.
+    // Files that are valid alone are also compiled together, as a server would.
     if errors.len() == before && folder.selected.len() == folder.files.len() {
         match compile(folder.files.clone(), Limits::default()) {
             Ok((bundle, _)) => checked.bundles.push(CheckedBundle {
@@ -118,14 +117,14 @@ fn checked_file(
     found: Result<muster_policy::FileSummary, PolicyError>,
 ) -> CheckedFile {
     let (ok, error) = (found.is_ok(), found.as_ref().err().map(ToString::to_string));
-    let facts = found.unwrap_or_default();
+    let summary = found.unwrap_or_default();
     CheckedFile {
         file: folder.display_path(name),
         kind: if is_policy_file(name) { "policy" } else { "test" },
         ok,
-        pools: facts.rules.pools.keys().cloned().collect(),
-        rulesets: facts.rules.schedules.keys().cloned().collect(),
-        hooks: facts.hooks.iter().map(|hook| hook.as_str()).collect(),
+        pools: summary.rules.pools.keys().cloned().collect(),
+        rulesets: summary.rules.schedules.keys().cloned().collect(),
+        hooks: summary.hooks.iter().map(|hook| hook.as_str()).collect(),
         error,
     }
 }

@@ -1,4 +1,4 @@
-//! `muster policy eval`: call a function of a policy and print what it answers.
+//! `muster policy eval`: call a function of a policy and print its answer.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ use crate::policy_dirs::{self, PolicyDir};
     muster policy eval mine.gsky limit --tenant gpus_held=8 --cluster gpus=64,hour=23\n  \
     muster policy eval mine.gsky price_of '\"h100\"'")]
 pub struct Args {
-    /// A policy
+    /// Policy file
     file: PathBuf,
-    /// One of its functions
+    /// Function of the policy
     function: String,
-    /// Values as JSON, for parameters that are called otherwise than the flags below
+    /// Values as JSON, for parameters that have no flag below
     values: Vec<String>,
     /// Fields of `job`: `gpus=8,labels.team=vision`, or JSON
     #[arg(long, value_name = "FIELDS")]
@@ -40,7 +40,7 @@ pub struct Args {
     /// Fields of `node`
     #[arg(long, value_name = "FIELDS")]
     node: Option<String>,
-    /// Fields of one of the `candidates`; give it several times for several
+    /// Fields of one of the `candidates`; may be repeated
     #[arg(long, value_name = "FIELDS")]
     candidate: Vec<String>,
     /// Fields of `failure`
@@ -50,14 +50,13 @@ pub struct Args {
     show: ShowArgs,
 }
 
-/// What was answered.
+/// The output of `-o json`.
 #[derive(Debug, Serialize)]
 struct EvalReport {
     answer: JsonValue,
     took_us: u64,
 }
 
-/// Call it.
 pub fn run(args: &Args) -> CommandResult {
     let folders = policy_dirs::read_policy_dirs(std::slice::from_ref(&args.file))?;
     let [folder] = folders.as_slice() else { return Err(not_one_policy(args)) };
@@ -66,16 +65,16 @@ pub fn run(args: &Args) -> CommandResult {
     else {
         return Err(not_one_policy(args));
     };
-    let wrong = |error| CliError::failed(folder.error_with_source(&error));
-    let program = Program::compile_file(&folder.files, name, Limits::default()).map_err(wrong)?;
-    let takes = program
+    let failed = |error| CliError::failed(folder.error_with_source(&error));
+    let program = Program::compile_file(&folder.files, name, Limits::default()).map_err(failed)?;
+    let signature = program
         .signature(name, &args.function)
         .ok_or_else(|| unknown_function(&program, folder, name, args))?;
-    let values = call_arguments(args, &takes)?;
-    let began = Instant::now();
-    let said = program.call_each(name, &args.function, &CallBatch::single(values)).pop();
-    let took = began.elapsed();
-    let answer = said.unwrap_or(Ok(PolicyValue::None)).map_err(wrong)?;
+    let values = call_arguments(args, &signature)?;
+    let begin = Instant::now();
+    let returned = program.call_each(name, &args.function, &CallBatch::single(values)).pop();
+    let took = begin.elapsed();
+    let answer = returned.unwrap_or(Ok(PolicyValue::None)).map_err(failed)?;
     let text = format!("{answer}\n");
     let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     output::print_text(
@@ -84,64 +83,65 @@ pub fn run(args: &Args) -> CommandResult {
         &answer.to_string(),
         &EvalReport { answer: JsonValue(answer.clone()), took_us },
     )?;
-    output::print_stderr(&format!("it took {}", elapsed_text(took)));
+    output::print_stderr(&format!("took {}", elapsed_text(took)));
     Ok(ExitStatus::SUCCESS)
 }
 
 fn not_one_policy(args: &Args) -> CliError {
-    CliError::usage(format!("`{}` is not one policy", args.file.display()))
+    CliError::usage(format!("`{}` is not a policy file", args.file.display()))
 }
 
 fn unknown_function(program: &Program, folder: &PolicyDir, name: &str, args: &Args) -> CliError {
     let functions = program.functions();
-    let here = functions.iter().filter(|(_, files)| files.iter().any(|file| file == name));
-    let known: Vec<&str> = here.map(|(function, _)| function.as_str()).collect();
-    let what = format!("there is no function `{}` in `{}`", args.function, folder.display_path(name));
+    let of_file = functions.iter().filter(|(_, files)| files.iter().any(|file| file == name));
+    let known: Vec<&str> = of_file.map(|(function, _)| function.as_str()).collect();
+    let message = format!("there is no function `{}` in `{}`", args.function, folder.display_path(name));
     match nearest(&args.function, known.iter().copied()) {
-        Some(meant) => CliError::failed(what).hint(format!("`{meant}`")),
-        None if known.is_empty() => CliError::failed(what),
-        None => CliError::failed(what).hint(known.join(", ")),
+        Some(similar) => CliError::failed(message).hint(format!("`{similar}`")),
+        None if known.is_empty() => CliError::failed(message),
+        None => CliError::failed(message).hint(known.join(", ")),
     }
 }
 
-/// What each parameter is given: by its name, or the next of the values.
-fn call_arguments(args: &Args, takes: &Signature) -> Result<Vec<PolicyValue>, CliError> {
+/// The argument of each parameter: the sample of its name, or the next positional value.
+fn call_arguments(args: &Args, signature: &Signature) -> Result<Vec<PolicyValue>, CliError> {
     let mut values = args.values.iter();
-    let mut given = Vec::new();
-    for (place, name) in takes.names.iter().enumerate() {
+    let mut arguments = Vec::new();
+    for (index, name) in signature.names.iter().enumerate() {
         let sample = sample_argument(args, name)?;
         let value = match sample {
             Some(sample) => Some(sample),
             None => values.next().map(|value| parse_json_value(value)).transpose()?,
         };
         match value {
-            Some(value) => given.push(value),
-            None if place >= takes.args_min => break,
-            None => return Err(missing_argument(args, takes, name)),
+            Some(value) => arguments.push(value),
+            None if index >= signature.args_min => break,
+            None => return Err(missing_argument(args, signature, name)),
         }
     }
     match values.next() {
-        Some(value) if takes.args_max.is_some() => {
-            Err(CliError::usage(format!("nobody takes `{value}`: `{}` takes {takes}", args.function)))
+        Some(value) if signature.args_max.is_some() => {
+            let function = &args.function;
+            Err(CliError::usage(format!("too many values (`{value}`): `{function}` takes {signature}")))
         }
         Some(value) => {
             let rest = [value].into_iter().chain(values).map(|value| parse_json_value(value));
-            given.extend(rest.collect::<Result<Vec<_>, _>>()?);
-            Ok(given)
+            arguments.extend(rest.collect::<Result<Vec<_>, _>>()?);
+            Ok(arguments)
         }
-        None => Ok(given),
+        None => Ok(arguments),
     }
 }
 
-fn missing_argument(args: &Args, takes: &Signature, name: &str) -> CliError {
-    let what = format!("nothing is given for `{name}`: `{}` takes {takes}", args.function);
-    CliError::usage(what).hint("write values as JSON after the function")
+fn missing_argument(args: &Args, signature: &Signature, name: &str) -> CliError {
+    let message = format!("no value for parameter `{name}`: `{}` takes {signature}", args.function);
+    CliError::usage(message).hint("write values as JSON after the function")
 }
 
-/// The thing that a parameter of this name is given; nothing if its name says nothing.
+/// The sample for a parameter of this name; `None` if no flag describes it.
 fn sample_argument(args: &Args, parameter: &str) -> Result<Option<PolicyValue>, CliError> {
-    let one = |sample: ViewKind, said: &Option<String>| {
-        build_sample(sample, said.as_deref().unwrap_or_default()).map(Some)
+    let one = |sample: ViewKind, fields: &Option<String>| {
+        build_sample(sample, fields.as_deref().unwrap_or_default()).map(Some)
     };
     match parameter {
         "job" => one(ViewKind::Job, &args.job),
@@ -151,18 +151,18 @@ fn sample_argument(args: &Args, parameter: &str) -> Result<Option<PolicyValue>, 
         "failure" => one(ViewKind::Failure, &args.failure),
         "candidate" => one(ViewKind::Candidate, &args.candidate.first().cloned()),
         "candidates" => {
-            let all = args.candidate.iter().map(|said| build_sample(ViewKind::Candidate, said));
+            let all = args.candidate.iter().map(|fields| build_sample(ViewKind::Candidate, fields));
             Ok(Some(PolicyValue::List(all.collect::<Result<_, _>>()?)))
         }
         _ => Ok(None),
     }
 }
 
-/// One with the fields that somebody wrote.
-fn build_sample(sample: ViewKind, said: &str) -> Result<PolicyValue, CliError> {
-    let fields = match said.trim_start().starts_with('{') {
-        true => dict_entries(parse_json_value(said)?),
-        false => parse_field_list(sample, said)?,
+/// A sample with these fields; the others have default values.
+fn build_sample(sample: ViewKind, text: &str) -> Result<PolicyValue, CliError> {
+    let fields = match text.trim_start().starts_with('{') {
+        true => dict_entries(parse_json_value(text)?),
+        false => parse_field_list(sample, text)?,
     };
     sample.sample_with(fields).map_err(CliError::usage)
 }
@@ -174,12 +174,14 @@ fn dict_entries(value: PolicyValue) -> Vec<(String, PolicyValue)> {
 }
 
 /// `gpus=8,labels.team=vision`.
-fn parse_field_list(sample: ViewKind, said: &str) -> Result<Vec<(String, PolicyValue)>, CliError> {
+fn parse_field_list(sample: ViewKind, text: &str) -> Result<Vec<(String, PolicyValue)>, CliError> {
     let mut fields: Vec<(String, PolicyValue)> = Vec::new();
-    for pair in said.split(',').filter(|pair| !pair.trim().is_empty()) {
+    for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
         let Some((name, value)) = pair.split_once('=') else {
-            let what = format!("`{pair}` in `--{} {said}` is no field: write `name=value`", sample.as_str());
-            return Err(CliError::usage(what));
+            let flag = sample.as_str();
+            return Err(CliError::usage(format!(
+                "`{pair}` in `--{flag} {text}` is not a field: write `name=value`"
+            )));
         };
         let (name, value) = (name.trim(), value.trim());
         match name.split_once('.') {
@@ -200,9 +202,10 @@ fn add_label(fields: &mut Vec<(String, PolicyValue)>, name: &str, label: (Policy
 }
 
 fn parse_json_value(value: &str) -> Result<PolicyValue, CliError> {
-    let read = muster_json::from_str::<JsonValue>(value);
-    read.map(|json| json.0).map_err(|_| {
-        CliError::usage(format!("`{value}` is no JSON")).hint(format!("a text is written '{:?}'", value))
+    let parsed = muster_json::from_str::<JsonValue>(value);
+    parsed.map(|json| json.0).map_err(|_| {
+        CliError::usage(format!("`{value}` is not valid JSON"))
+            .hint(format!("a string is written '{:?}'", value))
     })
 }
 
@@ -219,16 +222,17 @@ mod tests {
 
     #[test]
     fn sample_fields_are_parsed_from_pairs_or_json() {
-        let told = |said| {
-            build_sample(ViewKind::Job, said).map(|job| job.to_string()).map_err(|error| error.message)
+        let sample = |text| {
+            build_sample(ViewKind::Job, text).map(|job| job.to_string()).map_err(|error| error.message)
         };
-        let pairs = told("gpus=8, labels.a=1,labels.b=2,hour=23").unwrap();
-        let json = told(r#"{"gpus": 8, "labels": {"a": "1", "b": "2"}, "hour": 23}"#).unwrap();
+        let pairs = sample("gpus=8, labels.a=1,labels.b=2,hour=23").unwrap();
+        let json = sample(r#"{"gpus": 8, "labels": {"a": "1", "b": "2"}, "hour": 23}"#).unwrap();
         assert_eq!(pairs, json);
         assert!(pairs.contains("gpus = 8") && pairs.contains(r#"labels = {"a": "1", "b": "2"}"#), "{pairs}");
-        assert_eq!(told("gpus"), Err("`gpus` in `--job gpus` is no field: write `name=value`".to_string()));
-        assert!(told("gpu=1").unwrap_err().contains("did you mean `gpus`?"));
-        assert!(told("label.x=1").unwrap_err().contains("did you mean `labels`?"));
-        assert_eq!(told(""), told("gpus=1"));
+        let error = "`gpus` in `--job gpus` is not a field: write `name=value`";
+        assert_eq!(sample("gpus"), Err(error.to_string()));
+        assert!(sample("gpu=1").unwrap_err().contains("did you mean `gpus`?"));
+        assert!(sample("label.x=1").unwrap_err().contains("did you mean `labels`?"));
+        assert_eq!(sample(""), sample("gpus=1"));
     }
 }

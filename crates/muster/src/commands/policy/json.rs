@@ -1,4 +1,4 @@
-//! Values of policies as JSON, to be given and to be read.
+//! Policy values as JSON: arguments of `muster policy eval` and its answers.
 
 use std::fmt;
 
@@ -6,7 +6,6 @@ use muster_policy::PolicyValue;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
-/// A value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JsonValue(pub PolicyValue);
 
@@ -45,7 +44,7 @@ fn serialize_entries<'a, S: Serializer>(
     all.end()
 }
 
-/// Keys of JSON are texts.
+/// Keys of JSON objects are strings.
 fn key_text(key: &PolicyValue) -> String {
     match key {
         PolicyValue::Text(text) => text.clone(),
@@ -65,7 +64,7 @@ impl<'de> Visitor<'de> for JsonValueVisitor {
     type Value = PolicyValue;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a value")
+        f.write_str("a JSON value")
     }
 
     fn visit_unit<E>(self) -> Result<PolicyValue, E> {

@@ -19,30 +19,30 @@ use crate::units;
 /// `muster policy apply`.
 #[derive(Debug, clap::Args)]
 #[command(
-    before_help = "Examples:\n  muster policy apply policies/cookbook --why \"nights are for large jobs\"\n  muster policy apply mine --tenant red\n  muster policy apply --none\n  muster policy apply mine --shadow --since 7d"
+    before_help = "Examples:\n  muster policy apply policies/cookbook --why \"large jobs at night\"\n  muster policy apply mine --tenant red\n  muster policy apply --none\n  muster policy apply mine --shadow --since 7d"
 )]
 pub struct PolicyApplyArgs {
-    /// The folder whose policies are put into force, all at once; `policies` where none is named
+    /// Folder whose policies are applied as one bundle [default: policies]
     folder: Option<PathBuf>,
-    /// Put no policies into force
+    /// Deactivate all policies
     #[arg(long, conflicts_with = "folder")]
     none: bool,
-    /// For the jobs of this tenant, and not for everyone
+    /// Apply to the jobs of this tenant only
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
-    /// Why, for the history
+    /// Reason, for the history
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
-    /// Only say whether the server would take them
+    /// Only check whether the server would accept the policies
     #[arg(long)]
     dry_run: bool,
-    /// Apply them although tests in the folder fail
+    /// Apply the policies although tests in the folder fail
     #[arg(long, conflicts_with = "none")]
     force: bool,
-    /// Run them beside those in force, and decide nothing: `muster policy shadow` says what they would
+    /// Evaluate the policies beside the active ones, without effect; `muster policy shadow` reports the differences
     #[arg(long, conflicts_with = "tenant")]
     shadow: bool,
-    /// With `--shadow`: over the history from then on, at once, and not from now on
+    /// With `--shadow`: evaluate the recorded history since then instead of future rounds
     #[arg(long, value_name = "WHEN", requires = "shadow", conflicts_with = "dry_run")]
     since: Option<String>,
     #[command(flatten)]
@@ -52,12 +52,12 @@ pub struct PolicyApplyArgs {
 /// `muster policy rollback`.
 #[derive(Debug, clap::Args)]
 pub struct PolicyRollbackArgs {
-    /// The version to go back to; the one before the one in force where none is named
+    /// Version to apply again [default: the one before the active version]
     version: Option<u64>,
-    /// Of the policies of this tenant
+    /// Roll back the policies of this tenant
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
-    /// Why, for the history
+    /// Reason, for the history
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
     #[command(flatten)]
@@ -77,12 +77,12 @@ pub struct PolicyLsArgs {
 /// `muster policy show`.
 #[derive(Debug, clap::Args)]
 pub struct PolicyShowArgs {
-    /// Which version; the one in force where none is named
+    /// Version [default: the active one]
     version: Option<u64>,
-    /// The one in force for this tenant
+    /// Show the active version of this tenant
     #[arg(long, value_name = "NAME", conflicts_with = "version")]
     tenant: Option<String>,
-    /// With the contents of its files
+    /// Print the contents of the files too
     #[arg(long)]
     sources: bool,
     #[command(flatten)]
@@ -92,9 +92,9 @@ pub struct PolicyShowArgs {
 /// `muster policy diff`.
 #[derive(Debug, clap::Args)]
 pub struct PolicyDiffArgs {
-    /// The folder to compare with what is in force; `policies` where none is named
+    /// Folder to compare with the active policies [default: policies]
     folder: Option<PathBuf>,
-    /// With what is in force for this tenant
+    /// Compare with the active policies of this tenant
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
 }
@@ -102,14 +102,14 @@ pub struct PolicyDiffArgs {
 const COLUMNS: [Column<PolicyVersion>; 7] = [
     Column::new("VERSION", |one| one.version.to_string().into()),
     Column::new("SCOPE", |one| one.scope.as_str().into()),
-    Column::new("IN FORCE", in_force_cell),
+    Column::new("ACTIVE", active_cell),
     Column::new("HASH", |one| short_hash(&one.hash).into()),
     Column::new("BY", |one| one.applied_by.as_str().into()),
     Column::new("APPLIED", |one| units::localize_timestamps(&one.applied_at).into()),
     Column::new("WHY", |one| Cell::or_dash(Some(one.why.clone()).filter(|why| !why.is_empty()))),
 ];
 
-fn in_force_cell(version: &PolicyVersion) -> Cell {
+fn active_cell(version: &PolicyVersion) -> Cell {
     match (version.active, &version.suspended) {
         (true, Some(_)) => Cell::tinted("suspended", Tint::Bad),
         (true, None) => "yes".into(),
@@ -118,63 +118,60 @@ fn in_force_cell(version: &PolicyVersion) -> Cell {
 }
 
 const SHADOW_NOTE: &str =
-    "what is in force stays; `muster policy shadow` says what these would decide otherwise";
+    "the active policies stay; `muster policy shadow` reports where these would decide differently";
 
-/// Put policies into force.
 pub fn apply(args: &PolicyApplyArgs, options: &Options) -> CommandResult {
     let files = if args.none { BTreeMap::new() } else { read_policy_files(args.folder.as_ref())? };
     if let Some(since) = &args.since {
         let (since, policies, jobs) = (Some(since.clone()), Some(files), Some(whatif::JOBS_SHOWN_DEFAULT));
-        let ask = WhatIfRequest { since, policies, jobs, ..WhatIfRequest::default() };
-        return whatif::query_server(&ask, &args.show, options);
+        let request = WhatIfRequest { since, policies, jobs, ..WhatIfRequest::default() };
+        return whatif::query_server(&request, &args.show, options);
     }
     let (tenant_id, why) = (args.tenant.clone(), args.why.clone());
     let (dry_run, shadow, force) = (args.dry_run, args.shadow, args.force);
-    let ask = PolicyApply { files, tenant_id, why, dry_run, shadow, force };
+    let request = PolicyApply { files, tenant_id, why, dry_run, shadow, force };
     let applied: PolicyVersion =
-        options.client()?.send(Method::POST, RequestTarget::new("policies"), &ask)?;
-    let whose = tenant_suffix(&applied);
+        options.client()?.send(Method::POST, RequestTarget::new("policies"), &request)?;
+    let suffix = tenant_suffix(&applied);
     let text = match (applied.files.is_empty(), args.dry_run) {
         (_, false) if args.shadow => format!("{SHADOW_NOTE}: {}\n", version_summary(&applied)),
-        (true, false) => format!("no policies are in force{whose} (version {})\n", applied.version),
-        (true, true) => format!("no policies would be in force{whose} (version {})\n", applied.version),
+        (true, false) => format!("no policies are active{suffix} (version {})\n", applied.version),
+        (true, true) => format!("no policies would be active{suffix} (version {})\n", applied.version),
         (false, false) => {
-            format!("version {} is in force{whose}: {}\n", applied.version, version_summary(&applied))
+            format!("version {} is active{suffix}: {}\n", applied.version, version_summary(&applied))
         }
         (false, true) => {
-            format!("version {} would be in force{whose}: {}\n", applied.version, version_summary(&applied))
+            format!("version {} would be active{suffix}: {}\n", applied.version, version_summary(&applied))
         }
     };
     output::print_text(&args.show, &text, &applied.version.to_string(), &applied)?;
     Ok(ExitStatus::SUCCESS)
 }
 
-/// Go back to an earlier version.
 pub fn rollback(args: &PolicyRollbackArgs, options: &Options) -> CommandResult {
-    let ask = PolicyRollback { version: args.version, tenant_id: args.tenant.clone(), why: args.why.clone() };
+    let request =
+        PolicyRollback { version: args.version, tenant_id: args.tenant.clone(), why: args.why.clone() };
     let target = RequestTarget::new("policies").segment("rollback");
-    let applied: PolicyVersion = options.client()?.send(Method::POST, target, &ask)?;
-    let (number, whose) = (applied.version, tenant_suffix(&applied));
-    let text = format!("version {number} is in force{whose}: {}\n", version_summary(&applied));
+    let applied: PolicyVersion = options.client()?.send(Method::POST, target, &request)?;
+    let (number, suffix) = (applied.version, tenant_suffix(&applied));
+    let text = format!("version {number} is active{suffix}: {}\n", version_summary(&applied));
     output::print_text(&args.show, &text, &applied.version.to_string(), &applied)?;
     Ok(ExitStatus::SUCCESS)
 }
 
-/// List the versions.
 pub fn list(args: &PolicyLsArgs, options: &Options) -> CommandResult {
     let policies = fetch_versions(&options.client()?, args.tenant.as_deref())?;
     output::list(&args.list, options.color, &COLUMNS, policies.policies.clone(), &policies)?;
     Ok(ExitStatus::SUCCESS)
 }
 
-/// Look at one version.
 pub fn show(args: &PolicyShowArgs, options: &Options) -> CommandResult {
     let client = options.client()?;
     let version = match args.version {
         Some(number) => fetch_version(&client, number)?,
         None => match active_version(&client, args.tenant.as_deref())? {
             Some(number) => fetch_version(&client, number)?,
-            None => return Err(CliError::failed("no policies are in force")),
+            None => return Err(CliError::failed("no policies are active")),
         },
     };
     let mut text = version_text(&version);
@@ -185,18 +182,18 @@ pub fn show(args: &PolicyShowArgs, options: &Options) -> CommandResult {
     Ok(ExitStatus::SUCCESS)
 }
 
-/// What would change if a folder were applied. Ends with 1 where something would.
+/// Prints what would change if the folder were applied; exits with 1 if something would.
 pub fn diff(args: &PolicyDiffArgs, options: &Options) -> CommandResult {
     let client = options.client()?;
-    let ours = read_policy_files(args.folder.as_ref())?;
-    let theirs = match active_version(&client, args.tenant.as_deref())? {
+    let folder_files = read_policy_files(args.folder.as_ref())?;
+    let active_files = match active_version(&client, args.tenant.as_deref())? {
         Some(number) => fetch_version(&client, number)?.sources,
         None => BTreeMap::new(),
     };
-    let names: BTreeSet<&String> = ours.keys().chain(theirs.keys()).collect();
+    let names: BTreeSet<&String> = folder_files.keys().chain(active_files.keys()).collect();
     let mut text = String::new();
     for name in names {
-        let (before, after) = (theirs.get(name), ours.get(name));
+        let (before, after) = (active_files.get(name), folder_files.get(name));
         if before != after {
             text.push_str(&format!("--- {name}\n"));
             text.push_str(&line_diff(lines_of(before), lines_of(after)));
@@ -215,17 +212,16 @@ fn lines_of(text: Option<&String>) -> Vec<&str> {
 }
 
 fn read_policy_files(folder: Option<&PathBuf>) -> Result<BTreeMap<String, String>, CliError> {
-    let usual = PathBuf::from(policy_dirs::DEFAULT_POLICY_DIR);
-    let folder = folder.unwrap_or(&usual);
-    policy_dirs::read_policies(folder)
+    let default = PathBuf::from(policy_dirs::DEFAULT_POLICY_DIR);
+    policy_dirs::read_policies(folder.unwrap_or(&default))
 }
 
-/// Those of a tenant, or all that can be seen.
+/// The versions of a tenant, or all versions that the caller may see.
 fn fetch_versions(client: &Client, tenant: Option<&str>) -> Result<PolicyList, CliError> {
     client.get(RequestTarget::new("policies").query_if_some("tenant_id", tenant))
 }
 
-/// What is in force for a tenant, or for everyone.
+/// The active version of a tenant, or of the cluster.
 fn active_version(client: &Client, tenant: Option<&str>) -> Result<Option<u64>, CliError> {
     let policies = fetch_versions(client, tenant)?.policies;
     let active = policies.iter().find(|one| one.active && one.tenant_id.as_deref() == tenant);
@@ -250,22 +246,22 @@ fn version_summary(version: &PolicyVersion) -> String {
         count => format!("{count} {many}"),
     };
     let mut parts = vec![count(version.files.len(), "file", "files")];
-    // A tenant's register nothing.
+    // Policies of a tenant register neither pools nor rulesets.
     if version.tenant_id.is_none() {
         parts.push(count(version.pools.len(), "pool", "pools"));
         parts.push(count(version.rulesets.len(), "ruleset", "rulesets"));
     }
     if !version.hooks.is_empty() {
-        parts.push(format!("answers {}", version.hooks.join(", ")));
+        parts.push(format!("hooks {}", version.hooks.join(", ")));
     }
     if version.rulesets.len() > 1 && !version.rulesets.iter().any(|ruleset| ruleset.active) {
-        parts.push("no ruleset counts: name one by `scheduler.ruleset`".to_string());
+        parts.push("no ruleset is active: select one with `scheduler.ruleset`".to_string());
     }
     parts.join("; ")
 }
 
 fn version_text(version: &PolicyVersion) -> String {
-    let state = if version.active { "in force" } else { "not in force" };
+    let state = if version.active { "active" } else { "inactive" };
     let mut text = format!(
         "version {}, {state}{}, applied by {} at {}\n",
         version.version,
@@ -281,13 +277,13 @@ fn version_text(version: &PolicyVersion) -> String {
     }
     text.push_str(&format!("hash     {}\nfiles    {}\n", version.hash, version.files.join(", ")));
     if !version.hooks.is_empty() {
-        text.push_str(&format!("answers  {}\n", version.hooks.join(", ")));
+        text.push_str(&format!("hooks    {}\n", version.hooks.join(", ")));
     }
     for pool in &version.pools {
         let types =
             if pool.gpu_types.is_empty() { "any model".to_string() } else { pool.gpu_types.join(", ") };
         text.push_str(&format!(
-            "pool     {}: {types}; at least {} GB, at most {} °C, health {}; power {}; {}, {} given out as they are\n",
+            "pool     {}: {types}; at least {} GB, at most {} °C, health {}; power {}; {}, {} available now\n",
             pool.name,
             pool.min_memory_gb,
             pool.max_temp_c,
@@ -296,33 +292,33 @@ fn version_text(version: &PolicyVersion) -> String {
             units::count_text(pool.gpus, "GPU"),
             pool.gpus_open
         ));
-        for tuned in pool.opt_strategies.iter().chain(&pool.health_checks) {
-            text.push_str(&format!("           {tuned}\n"));
+        for option in pool.opt_strategies.iter().chain(&pool.health_checks) {
+            text.push_str(&format!("           {option}\n"));
         }
     }
     for ruleset in &version.rulesets {
-        let counts = if ruleset.active { "counts" } else { "does not count" };
-        text.push_str(&format!("ruleset  {} ({counts})\n", ruleset.name));
+        let state = if ruleset.active { "active" } else { "inactive" };
+        text.push_str(&format!("ruleset  {} ({state})\n", ruleset.name));
         ruleset.rules.iter().for_each(|rule| text.push_str(&format!("           {rule}\n")));
     }
     text
 }
 
-/// The lines that go and come, with nothing of what stays. Files of policies are small: O(lines²).
+/// Removed and added lines, without the unchanged ones. O(lines²): policy files are small.
 fn line_diff(before: Vec<&str>, after: Vec<&str>) -> String {
-    // The longest row of lines that both have from each place on.
-    let mut both = vec![vec![0usize; after.len() + 1]; before.len() + 1];
+    // `common[i][j]` is the length of the longest common subsequence of `before[i..]` and `after[j..]`.
+    let mut common = vec![vec![0usize; after.len() + 1]; before.len() + 1];
     for (i, old) in before.iter().enumerate().rev() {
         for (j, new) in after.iter().enumerate().rev() {
-            let longer = both[i + 1][j].max(both[i][j + 1]);
-            both[i][j] = if old == new { both[i + 1][j + 1] + 1 } else { longer };
+            let longer = common[i + 1][j].max(common[i][j + 1]);
+            common[i][j] = if old == new { common[i + 1][j + 1] + 1 } else { longer };
         }
     }
     let (mut i, mut j, mut text) = (0, 0, String::new());
     while i < before.len() || j < after.len() {
         if i < before.len() && j < after.len() && before[i] == after[j] {
             (i, j) = (i + 1, j + 1);
-        } else if j == after.len() || (i < before.len() && both[i + 1][j] >= both[i][j + 1]) {
+        } else if j == after.len() || (i < before.len() && common[i + 1][j] >= common[i][j + 1]) {
             text.push_str(&format!("-{}\n", before[i]));
             i += 1;
         } else {

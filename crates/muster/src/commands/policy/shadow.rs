@@ -1,4 +1,4 @@
-//! `muster policy shadow`: what policies beside those in force would decide otherwise.
+//! `muster policy shadow`: where shadow policies would decide differently from the active ones.
 
 use hyper::Method;
 use muster_protocol::policy::{PolicyDifference, PolicyShadow};
@@ -15,7 +15,7 @@ use crate::units;
     before_help = "Example:\n  muster policy apply policies/cookbook --shadow\n  muster policy shadow\n  muster policy shadow --end"
 )]
 pub struct Args {
-    /// End it, and say what it came to
+    /// End the shadow evaluation and print its result
     #[arg(long)]
     end: bool,
     #[command(flatten)]
@@ -26,11 +26,10 @@ const COLUMNS: [Column<PolicyDifference>; 5] = [
     Column::new("JOB", |one| one.job_id.as_str().into()),
     Column::new("TIMES", |one| one.times.to_string().into()),
     Column::new("SEEN", |one| units::localize_timestamps(&one.seen_at).into()),
-    Column::new("IN FORCE", |one| one.in_force.as_str().into()),
+    Column::new("ACTIVE", |one| one.in_force.as_str().into()),
     Column::new("SHADOW", |one| one.shadow.as_str().into()),
 ];
 
-/// Ask, and print.
 pub fn run(args: &Args, options: &Options) -> CommandResult {
     let (client, target) = (options.client()?, RequestTarget::new("policies").segment("shadow"));
     let shadow: PolicyShadow = match args.end {
@@ -49,14 +48,14 @@ fn shadow_summary(shadow: &PolicyShadow) -> String {
     let files = shadow.policies.files.join(", ");
     let missed = match shadow.missed {
         0 => String::new(),
-        missed => format!(", {missed} more went by without"),
+        missed => format!(" ({missed} rounds were not evaluated)"),
     };
-    let looks = units::count_text(shadow.looks, "look");
-    let alike = units::count_text(shadow.alike, "time");
-    let otherwise = match shadow.total {
-        0 => "nothing would be decided otherwise".to_string(),
-        total => format!("{} would be treated otherwise", units::count_text(total, "job")),
+    let evaluations = units::count_text(shadow.looks, "evaluation");
+    let identical = shadow.alike;
+    let differences = match shadow.total {
+        0 => "no decision differs".to_string(),
+        total => format!("decisions differ for {}", units::count_text(total, "job")),
     };
     let since = units::localize_timestamps(&shadow.since);
-    format!("shadow of {files} since {since}: {looks}{missed}; decided alike {alike}, {otherwise}\n")
+    format!("shadow of {files} since {since}: {evaluations}{missed}, {identical} identical; {differences}\n")
 }

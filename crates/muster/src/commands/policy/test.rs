@@ -1,4 +1,4 @@
-//! `muster policy test`: run the tests of policies, and say which lines they reach.
+//! `muster policy test`: run the tests of policies and measure their line coverage.
 
 use std::path::PathBuf;
 
@@ -19,19 +19,19 @@ use crate::units;
 #[command(before_help = "Examples:\n  muster policy test\n  muster policy test mine --coverage\n  \
                          muster policy test policies/cookbook --min-coverage 90")]
 pub struct Args {
-    /// Folders, tests, or policies whose tests are meant; `policies` where none is named
+    /// Folders, test files, or policies whose tests to run [default: policies]
     paths: Vec<PathBuf>,
-    /// Say which lines of the policies ran
+    /// Print the line coverage of each policy
     #[arg(long)]
     coverage: bool,
-    /// Fail if less than this part of the lines of a policy ran, in percent
+    /// Fail if the line coverage of a policy is below this percentage
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
     min_coverage: Option<u8>,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// What came of all tests.
+/// The output of `-o json`.
 #[derive(Debug, Default, Serialize)]
 struct PolicyTestReport {
     passed: usize,
@@ -40,7 +40,6 @@ struct PolicyTestReport {
     coverage: Vec<CoverageLine>,
 }
 
-/// A test.
 #[derive(Debug, Serialize)]
 struct TestLine {
     file: String,
@@ -52,7 +51,7 @@ struct TestLine {
     error: Option<String>,
 }
 
-/// A policy.
+/// The line coverage of one policy.
 #[derive(Debug, Serialize)]
 struct CoverageLine {
     file: String,
@@ -70,7 +69,7 @@ const COLUMNS: [Column<CoverageLine>; 5] = [
     Column::new("MISSED", |line| line_ranges(&line.missed).into()),
 ];
 
-/// Run them, and fail if one does.
+/// Runs the tests; fails if one fails.
 pub fn run(args: &Args, options: &Options) -> CommandResult {
     let mut report = PolicyTestReport::default();
     for folder in policy_dirs::read_policy_dirs(&args.paths)? {
@@ -102,16 +101,16 @@ fn test_folder(folder: &PolicyDir, report: &mut PolicyTestReport) {
     for (name, coverage) in &tested.coverage {
         report.coverage.push(coverage_line(folder, name, coverage));
     }
-    // A policy that no test loads is one of which no line ran.
-    let forgotten = |name: &&String| is_policy_file(name) && !tested.coverage.contains_key(*name);
-    for name in folder.selected.iter().filter(forgotten) {
+    // A policy that no test loads has a coverage of zero.
+    let untested = |name: &&String| is_policy_file(name) && !tested.coverage.contains_key(*name);
+    for name in folder.selected.iter().filter(untested) {
         let coverage = Coverage::of_unloaded_file(name, &folder.files[name]);
         report.coverage.push(coverage_line(folder, name, &coverage));
     }
     report.coverage.sort_by(|a, b| a.file.cmp(&b.file));
 }
 
-/// A test that was named, or the test of a policy that was.
+/// Whether a test file, or the policy it tests, is selected.
 fn is_selected(folder: &PolicyDir, name: &str) -> bool {
     let of_policy = name
         .strip_suffix(&format!("_test.{POLICY_EXTENSION}"))
@@ -142,12 +141,12 @@ fn coverage_line(folder: &PolicyDir, name: &str, coverage: &Coverage) -> Coverag
     }
 }
 
-/// One test: whether it holds, where it is, and what is wrong with it.
+/// The result, location and error of a test.
 fn test_text(test: &TestLine) -> String {
-    let word = if test.passed { "ok  " } else { "FAIL" };
+    let result = if test.passed { "ok  " } else { "FAIL" };
     let name = test.name.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
     let error = test.error.as_ref().map(|error| format!("  {}\n", error.replace('\n', "\n  ")));
-    format!("{word} {}:{}{name}\n{}", test.file, test.line, error.unwrap_or_default())
+    format!("{result} {}:{}{name}\n{}", test.file, test.line, error.unwrap_or_default())
 }
 
 fn test_result(args: &Args, report: &PolicyTestReport) -> CommandResult {
@@ -155,12 +154,12 @@ fn test_result(args: &Args, report: &PolicyTestReport) -> CommandResult {
         let tests = units::count_text(report.tests.len() as u64, "test");
         return Err(CliError::failed(format!("{} of {tests} failed", report.failed)));
     }
-    let least = usize::from(args.min_coverage.unwrap_or(0));
-    match report.coverage.iter().find(|line| line.percent < least) {
+    let minimum = usize::from(args.min_coverage.unwrap_or(0));
+    match report.coverage.iter().find(|line| line.percent < minimum) {
         None => Ok(ExitStatus::SUCCESS),
         Some(CoverageLine { file, percent, missed, .. }) => {
-            let what = format!("{percent} % of the lines of `{file}` ran, {least} % are the least");
-            Err(CliError::failed(what).hint(format!("test lines {}", line_ranges(missed))))
+            let message = format!("the line coverage of `{file}` is {percent} %; the minimum is {minimum} %");
+            Err(CliError::failed(message).hint(format!("test lines {}", line_ranges(missed))))
         }
     }
 }
@@ -174,9 +173,9 @@ fn line_ranges(lines: &[usize]) -> String {
             _ => ranges.push((*line, *line)),
         }
     }
-    let told =
+    let range =
         |(from, to): &(usize, usize)| if from == to { from.to_string() } else { format!("{from}-{to}") };
-    ranges.iter().map(told).collect::<Vec<_>>().join(", ")
+    ranges.iter().map(range).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `muster sim compare`: two results side by side.
+//! `muster sim compare`: two results of what-if or trace replay side by side.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,16 +17,15 @@ use crate::units;
                          muster sim compare replay.json:fifo replay.json:muster\n  \
                          muster sim compare change.json:really change.json")]
 pub struct Args {
-    /// A file of `muster sim whatif -o json` or `muster sim replay -o json`; after a colon which of its results:
-    /// `really`, `replayed` or `changed`, or a policy
+    /// File of `muster sim whatif -o json` or `muster sim replay -o json`, and after a colon one of its results:
+    /// `really`, `replayed`, `changed`, or a policy
     a: String,
-    /// Another, or the same with another result
+    /// The file to compare with, or the same file with another result
     b: String,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// One result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct ComparedResult {
     name: String,
@@ -34,7 +33,7 @@ struct ComparedResult {
     tenants: BTreeMap<String, WhatIfFigures>,
 }
 
-/// A file, whichever wrote it.
+/// A file written by either command.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum ResultFile {
@@ -73,10 +72,9 @@ struct ReplayedTenant {
     preemptions: u64,
 }
 
-/// How one figure is shown.
 type FigureFormat = fn(&WhatIfFigures) -> String;
 
-/// The figures, and how each is shown.
+/// The name and format of each figure.
 pub const FIGURE_FORMATS: [(&str, FigureFormat); 11] = [
     ("jobs", |figures| figures.jobs.to_string()),
     ("started", |figures| figures.started.to_string()),
@@ -84,7 +82,7 @@ pub const FIGURE_FORMATS: [(&str, FigureFormat); 11] = [
     ("mean wait", |figures| seconds_text(figures.wait_mean_s)),
     ("p95 wait", |figures| seconds_text(figures.wait_p95_s)),
     ("longest wait", |figures| seconds_text(figures.wait_max_s)),
-    ("mean time to the end", |figures| seconds_text(figures.time_mean_s)),
+    ("mean completion time", |figures| seconds_text(figures.time_mean_s)),
     ("GPU-hours", |figures| format!("{:.1}", figures.gpu_hours)),
     ("utilisation", |figures| match figures.utilisation {
         Some(part) => format!("{:.1} %", part * 100.0),
@@ -98,7 +96,6 @@ fn seconds_text(seconds: f64) -> String {
     units::duration_text((seconds * 1e3).round() as i64)
 }
 
-/// Print both, and each tenant.
 pub fn run(args: &Args) -> CommandResult {
     let (a, b) = (read_result(&args.a)?, read_result(&args.b)?);
     let text =
@@ -107,62 +104,62 @@ pub fn run(args: &Args) -> CommandResult {
     Ok(ExitStatus::SUCCESS)
 }
 
-/// A result by its file, and after a colon which of it.
-fn read_result(said: &str) -> Result<ComparedResult, CliError> {
-    let (path, which) = match said.rsplit_once(':') {
-        Some((path, which)) if !Path::new(said).exists() => (path, Some(which)),
-        _ => (said, None),
+/// Reads `FILE` or `FILE:RESULT`.
+fn read_result(argument: &str) -> Result<ComparedResult, CliError> {
+    let (path, name) = match argument.rsplit_once(':') {
+        Some((path, name)) if !Path::new(argument).exists() => (path, Some(name)),
+        _ => (argument, None),
     };
     let text = std::fs::read_to_string(path)
         .map_err(|error| CliError::failed(format!("cannot read `{path}`: {error}")))?;
-    let written = muster_json::from_str(&text).map_err(|_| {
-        CliError::failed(format!("`{path}` holds no result of `muster sim`"))
+    let file = muster_json::from_str(&text).map_err(|_| {
+        CliError::failed(format!("`{path}` is not a result of `muster sim`"))
             .hint("write one with `muster sim whatif -o json` or `muster sim replay -o json`")
     })?;
-    match written {
-        ResultFile::WhatIf(answer) => whatif_result(&answer, said, which.unwrap_or("changed")),
-        ResultFile::Replay { policies } => replay_result(policies, said, which),
+    match file {
+        ResultFile::WhatIf(answer) => whatif_result(&answer, argument, name.unwrap_or("changed")),
+        ResultFile::Replay { policies } => replay_result(policies, argument, name),
     }
 }
 
-fn whatif_result(answer: &WhatIf, said: &str, which: &str) -> Result<ComparedResult, CliError> {
-    let figures = match which {
+fn whatif_result(answer: &WhatIf, argument: &str, name: &str) -> Result<ComparedResult, CliError> {
+    let figures = match name {
         "really" => &answer.really,
         "replayed" => &answer.replayed,
         "changed" => &answer.changed,
         other => {
-            return Err(CliError::usage(format!("`{said}`: there is no `{other}`"))
+            return Err(CliError::usage(format!("`{argument}`: there is no result `{other}`"))
                 .hint("one of really, replayed, changed"));
         }
     };
     let tenants = answer.tenants.iter().map(|tenant| {
-        let figures = match which {
+        let figures = match name {
             "really" => &tenant.really,
             "replayed" => &tenant.replayed,
             _ => &tenant.changed,
         };
         (tenant.tenant_id.clone(), figures.clone())
     });
-    Ok(ComparedResult { name: said.to_string(), figures: figures.clone(), tenants: tenants.collect() })
+    Ok(ComparedResult { name: argument.to_string(), figures: figures.clone(), tenants: tenants.collect() })
 }
 
 fn replay_result(
     policies: Vec<ReplayedPolicy>,
-    said: &str,
-    which: Option<&str>,
+    argument: &str,
+    name: Option<&str>,
 ) -> Result<ComparedResult, CliError> {
     let names: Vec<String> = policies.iter().map(|policy| policy.policy.clone()).collect();
-    let mut found = policies.into_iter().filter(|policy| which.is_none_or(|which| which == policy.policy));
+    let mut found = policies.into_iter().filter(|policy| name.is_none_or(|name| name == policy.policy));
     match (found.next(), found.next()) {
-        (Some(policy), None) => Ok(policy_result(said, policy)),
-        (Some(_), Some(_)) => Err(CliError::usage(format!("`{said}` holds several results"))
-            .hint(format!("add one of them, for example `{said}:{}`", names[0]))),
-        (None, _) => Err(CliError::usage(format!("`{said}` is not in that file"))
-            .hint(format!("it holds {}", names.join(", ")))),
+        (Some(policy), None) => Ok(policy_result(argument, policy)),
+        (Some(_), Some(_)) => Err(CliError::usage(format!("`{argument}` has several results"))
+            .hint(format!("add one of them, for example `{argument}:{}`", names[0]))),
+        (None, _) => Err(CliError::usage(format!("`{argument}`: the file has no such result"))
+            .hint(format!("one of {}", names.join(", ")))),
     }
 }
 
-fn policy_result(said: &str, policy: ReplayedPolicy) -> ComparedResult {
+fn policy_result(argument: &str, policy: ReplayedPolicy) -> ComparedResult {
     let figures = WhatIfFigures {
         jobs: policy.jobs,
         started: policy.done + policy.timed_out,
@@ -185,13 +182,13 @@ fn policy_result(said: &str, policy: ReplayedPolicy) -> ComparedResult {
         )
     };
     ComparedResult {
-        name: said.to_string(),
+        name: argument.to_string(),
         figures,
         tenants: policy.tenants.into_iter().map(tenant).collect(),
     }
 }
 
-/// One figure of both.
+/// One figure of both results.
 struct FigureRow {
     name: String,
     values: [String; 2],
@@ -212,7 +209,7 @@ fn figure_rows(a: &ComparedResult, b: &ComparedResult) -> Vec<FigureRow> {
     std::iter::once(names).chain(FIGURE_FORMATS.iter().map(measure)).collect()
 }
 
-/// What one tenant has of both.
+/// The figures of one tenant in both results.
 struct TenantComparison {
     name: String,
     both: [WhatIfFigures; 2],
@@ -231,7 +228,7 @@ fn better_side(row: &TenantComparison) -> &'static str {
     match row.both[1].wait_mean_s - row.both[0].wait_mean_s {
         more if more > 1.0 => "A",
         less if less < -1.0 => "B",
-        _ => "alike",
+        _ => "equal",
     }
 }
 

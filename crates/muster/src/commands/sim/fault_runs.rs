@@ -1,4 +1,4 @@
-//! `muster sim`: whole clusters with every misfortune, each from one seed; and the one that went wrong, made short.
+//! `muster sim`: runs of whole clusters with injected faults, each from one seed. A failing fault schedule is shrunk.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -16,35 +16,35 @@ use crate::error::CliError;
 use crate::output::{self, Card, ShowArgs};
 use crate::units;
 
-/// So many stories are told at most to make one shorter.
+/// Maximum number of runs to shrink a failing fault schedule.
 const SHRINK_RUNS_MAX: usize = 400;
 
-/// Which stories.
+/// Seeds and steps of the runs.
 #[derive(Debug, clap::Args)]
 pub struct FaultRunArgs {
-    /// Tell the story of this seed alone, and what happens in it
+    /// Run only this seed and print its steps
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
-    /// Tell so many stories
+    /// Number of seeds to run
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// Begin with this seed
+    /// First seed
     #[arg(long, default_value_t = 0)]
     first: u64,
-    /// How many things happen in each before the world is healed
+    /// Steps of each run before all faults are repaired
     #[arg(long, default_value_t = 2_000)]
     steps: u64,
     /// Print a digest of the decisions of each seed, to compare two builds
     #[arg(long, conflicts_with = "seed")]
     digest: bool,
-    /// Show so many of the last things that happened
+    /// Number of last steps to print
     #[arg(long, default_value_t = 40)]
     lines: usize,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// What came of it, for machines.
+/// The output of `-o json`.
 #[derive(Debug, Serialize)]
 struct CampaignSummary<'a> {
     stories: u64,
@@ -57,7 +57,6 @@ struct CampaignSummary<'a> {
     events: &'a BTreeMap<&'static str, u64>,
 }
 
-/// Tell them, and say what came of it.
 pub fn run(args: &FaultRunArgs) -> CommandResult {
     match args.seed {
         Some(seed) => run_seed(args, &FaultSchedule::from_seed(seed, args.steps)),
@@ -66,19 +65,20 @@ pub fn run(args: &FaultRunArgs) -> CommandResult {
     }
 }
 
-fn run_seed(args: &FaultRunArgs, story: &FaultSchedule) -> CommandResult {
-    let (outcome, diary) = run_schedule_traced(story);
-    output::print_stdout(&format!("{story}\n{}\n", last_lines(&diary, args.lines)))?;
+fn run_seed(args: &FaultRunArgs, schedule: &FaultSchedule) -> CommandResult {
+    let (outcome, trace) = run_schedule_traced(schedule);
+    output::print_stdout(&format!("{schedule}\n{}\n", last_lines(&trace, args.lines)))?;
     match outcome {
-        Ok(told) => {
-            output::print_stderr(&format!("all laws held in {}", units::count_text(told.steps, "step")));
+        Ok(totals) => {
+            let steps = units::count_text(totals.steps, "step");
+            output::print_stderr(&format!("no law violated in {steps}"));
             Ok(ExitStatus::SUCCESS)
         }
-        Err(failure) => Err(law_violation(story, &failure)),
+        Err(failure) => Err(law_violation(schedule, &failure)),
     }
 }
 
-/// A line for each seed. Seeds that break a law have one too: what counts is that two builds agree.
+/// Prints a line per seed, also for seeds that violate a law: two builds are compared with each other.
 fn print_digests(args: &FaultRunArgs) -> CommandResult {
     for seed in args.first..args.first.saturating_add(args.seeds) {
         let line = match journal_of_schedule(&FaultSchedule::from_seed(seed, args.steps)) {
@@ -101,50 +101,51 @@ fn run_campaign(args: &FaultRunArgs) -> CommandResult {
         return Err(shrink_failure(args, *seed, failure));
     }
     let seconds = begin.elapsed().as_secs_f64();
-    let sum = campaign_summary(&campaign, seconds);
-    output::show(&args.show, &summary_card(&sum), "sim", &sum)?;
+    let summary = campaign_summary(&campaign, seconds);
+    output::show(&args.show, &summary_card(&summary), "sim", &summary)?;
     Ok(ExitStatus::SUCCESS)
 }
 
 fn campaign_summary(campaign: &Campaign, seconds: f64) -> CampaignSummary<'_> {
-    let told = &campaign.totals;
+    let totals = &campaign.totals;
     CampaignSummary {
         stories: campaign.schedules_passed,
-        steps: told.steps,
-        jobs: told.jobs,
-        leaderships: told.leaderships,
-        simulated_hours: told.simulated_ms as f64 / 3_600_000.0,
+        steps: totals.steps,
+        jobs: totals.jobs,
+        leaderships: totals.leaderships,
+        simulated_hours: totals.simulated_ms as f64 / 3_600_000.0,
         seconds,
-        steps_per_second: told.steps as f64 / seconds.max(1e-9),
-        events: &told.events,
+        steps_per_second: totals.steps as f64 / seconds.max(1e-9),
+        events: &totals.events,
     }
 }
 
-fn summary_card(sum: &CampaignSummary) -> Card {
-    let events: Vec<String> = sum.events.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+fn summary_card(summary: &CampaignSummary) -> Card {
+    let events: Vec<String> = summary.events.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
     Card::default()
-        .field("stories", format!("{}, and no law was broken", sum.stories))
-        .field("steps", format!("{} ({:.0} a second)", sum.steps, sum.steps_per_second))
-        .field("simulated", format!("{:.1} hours in {:.1} s", sum.simulated_hours, sum.seconds))
-        .field("jobs", sum.jobs.to_string())
-        .field("leaderships", sum.leaderships.to_string())
+        .field("runs", format!("{}, no law violated", summary.stories))
+        .field("steps", format!("{} ({:.0} per second)", summary.steps, summary.steps_per_second))
+        .field("simulated", format!("{:.1} hours in {:.1} s", summary.simulated_hours, summary.seconds))
+        .field("jobs", summary.jobs.to_string())
+        .field("leaderships", summary.leaderships.to_string())
         .field("events", events.join("\n"))
 }
 
-/// A shorter story, and the last things that happened in it.
+/// Shrinks the failing fault schedule and prints it with its last steps.
 fn shrink_failure(args: &FaultRunArgs, seed: u64, failure: &RunFailure) -> CliError {
-    output::print_stderr(&format!("seed {seed} breaks a law; looking for a shorter story"));
-    let shorter = minimise(&FaultSchedule::from_seed(seed, args.steps), SHRINK_RUNS_MAX);
-    let (_, diary) = run_schedule_traced(&shorter);
-    output::print_stderr(&format!("{shorter}\n{}\n", last_lines(&diary, args.lines)));
-    law_violation(&shorter, failure)
+    output::print_stderr(&format!("seed {seed} violates a law; shrinking the fault schedule"));
+    let shrunk = minimise(&FaultSchedule::from_seed(seed, args.steps), SHRINK_RUNS_MAX);
+    let (_, trace) = run_schedule_traced(&shrunk);
+    output::print_stderr(&format!("{shrunk}\n{}\n", last_lines(&trace, args.lines)));
+    law_violation(&shrunk, failure)
 }
 
-fn law_violation(story: &FaultSchedule, failure: &RunFailure) -> CliError {
-    CliError::failed(format!("seed {} breaks a law at step {}: {}", story.seed, failure.step, failure.law))
-        .hint(format!("tell it again with `muster sim --seed {}`", story.seed))
+fn law_violation(schedule: &FaultSchedule, failure: &RunFailure) -> CliError {
+    let (seed, step) = (schedule.seed, failure.step);
+    CliError::failed(format!("seed {seed} violates a law at step {step}: {}", failure.law))
+        .hint(format!("repeat the run with `muster sim --seed {seed}`"))
 }
 
-fn last_lines(diary: &[String], lines: usize) -> String {
-    diary[diary.len().saturating_sub(lines)..].join("\n")
+fn last_lines(trace: &[String], lines: usize) -> String {
+    trace[trace.len().saturating_sub(lines)..].join("\n")
 }

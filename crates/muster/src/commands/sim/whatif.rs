@@ -1,4 +1,4 @@
-//! `muster sim whatif`: the history of the server under other rules.
+//! `muster sim whatif`: the history of the server under other quotas, settings, policies or nodes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,31 +24,31 @@ use crate::units;
                          muster sim whatif --add-nodes 4x8xH100 --remove-nodes node-3\n  \
                          muster sim whatif --set scheduler.objective=fast -o json > fast.json")]
 pub struct Args {
-    /// From when on: a time before now, or a moment
+    /// Begin of the period: a span before now, or a moment
     #[arg(long, value_name = "WHEN", default_value = "7d")]
     since: String,
-    /// Until when [default: now]
+    /// End of the period [default: now]
     #[arg(long, value_name = "WHEN")]
     until: Option<String>,
-    /// Another value: `tenants.NAME.FIELD=VALUE` or `scheduler.KEY=VALUE`; `none` lifts a limit
+    /// Changed setting: `tenants.NAME.FIELD=VALUE` or `scheduler.KEY=VALUE`; `none` removes a limit
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     set: Vec<(String, Setting)>,
-    /// Nodes that would have been there too: nodes × GPUs of each × model
+    /// Additional nodes: nodes × GPUs per node × model
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     add_nodes: Vec<String>,
-    /// Nodes that would have taken no more work
+    /// Nodes that take no work from the begin of the period on
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     remove_nodes: Vec<String>,
-    /// Policies that would have been in force, in place of all that were: a folder
+    /// Folder of policies that replace all policies of the period
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_policies")]
     policies: Option<PathBuf>,
-    /// No policies would have been in force
+    /// Replay without policies
     #[arg(long)]
     no_policies: bool,
-    /// Show so many jobs that gain or lose most
+    /// Number of jobs to list, those that gain or lose most
     #[arg(long, value_name = "N", default_value_t = JOBS_SHOWN_DEFAULT)]
     jobs: u32,
-    /// Read this `muster.db`, or `postgres://…`, instead of asking a server
+    /// Read the journal of this `muster.db` or `postgres://…` instead of asking a server
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
     #[command(flatten)]
@@ -60,12 +60,12 @@ fn parse_setting(text: &str) -> Result<(String, Setting), String> {
     Ok((key.trim().to_string(), value.into()))
 }
 
-/// Jobs that are shown where nobody says how many.
+/// Default of `--jobs`.
 pub const JOBS_SHOWN_DEFAULT: u32 = 10;
 
-/// Ask, and print who would have won and lost.
+/// Prints the figures of the period, and the tenants and jobs that gain and lose.
 pub fn run(args: &Args, options: &Options) -> CommandResult {
-    let ask = WhatIfRequest {
+    let request = WhatIfRequest {
         since: Some(args.since.clone()),
         until: args.until.clone(),
         set: args.set.iter().cloned().collect(),
@@ -75,17 +75,17 @@ pub fn run(args: &Args, options: &Options) -> CommandResult {
         jobs: Some(args.jobs),
     };
     match &args.journal {
-        Some(path) => print_answer(&answer_from_journal(path, &ask)?, &args.show, options),
-        None => query_server(&ask, &args.show, options),
+        Some(path) => print_answer(&answer_from_journal(path, &request)?, &args.show, options),
+        None => query_server(&request, &args.show, options),
     }
 }
 
-/// Let a server replay its history, and print what it says.
-pub fn query_server(ask: &WhatIfRequest, show: &ShowArgs, options: &Options) -> CommandResult {
+/// Lets a server replay its history, and prints the result.
+pub fn query_server(request: &WhatIfRequest, show: &ShowArgs, options: &Options) -> CommandResult {
     if options.terminal {
         output::print_stderr("the server replays its history; a week of a busy cluster takes about a minute");
     }
-    print_answer(&options.client()?.post_long_running("whatif", ask)?, show, options)
+    print_answer(&options.client()?.post_long_running("whatif", request)?, show, options)
 }
 
 fn print_answer(answer: &WhatIf, show: &ShowArgs, options: &Options) -> CommandResult {
@@ -100,19 +100,19 @@ fn changed_policies(args: &Args) -> Result<Option<BTreeMap<String, String>>, Cli
     }
 }
 
-fn answer_from_journal(path: &Path, ask: &WhatIfRequest) -> Result<WhatIf, CliError> {
+fn answer_from_journal(path: &Path, request: &WhatIfRequest) -> Result<WhatIf, CliError> {
     if !job_log::is_database_url(path) && !path.is_file() {
         return Err(CliError::usage(format!("there is no file `{}`", path.display())));
     }
     let store = job_log::open_store(path)
-        .map_err(|error| CliError::failed(format!("the journal cannot be read: {error}")))?;
-    let declined = |error: WhatIfError| {
+        .map_err(|error| CliError::failed(format!("cannot read the journal: {error}")))?;
+    let refused = |error: WhatIfError| {
         let failed = CliError::failed(error.to_string());
         error.hint().into_iter().fold(failed, |failed, hint| failed.hint(hint))
     };
-    let question = WhatIfQuery::from_request(ask, Timestamp(units::now_ms())).map_err(declined)?;
-    let historian = WhatIfSimulator { interpreter: Some(Arc::new(StarlarkInterpreter::for_simulation())) };
-    historian.answer(&*store.tables, &question).map_err(declined)
+    let query = WhatIfQuery::from_request(request, Timestamp(units::now_ms())).map_err(refused)?;
+    let simulator = WhatIfSimulator { interpreter: Some(Arc::new(StarlarkInterpreter::for_simulation())) };
+    simulator.answer(&*store.tables, &query).map_err(refused)
 }
 
 fn answer_text(answer: &WhatIf, color: bool) -> String {
@@ -126,7 +126,7 @@ fn answer_text(answer: &WhatIf, color: bool) -> String {
     }
     if !answer.refused.is_empty() {
         let line = |refused: &muster_protocol::whatif::WhatIfRefusal| {
-            format!("{} would not have been accepted: {}\n", refused.job_id, refused.why)
+            format!("{} would have been refused: {}\n", refused.job_id, refused.why)
         };
         parts.push(answer.refused.iter().map(line).collect());
     }
@@ -134,16 +134,16 @@ fn answer_text(answer: &WhatIf, color: bool) -> String {
 }
 
 fn answer_summary(answer: &WhatIf) -> String {
-    let again = match (answer.decisions, answer.decisions_different) {
-        (0, _) => "no decision was made in it".to_string(),
-        (all, 0) => format!("{} made again, all as they were", units::count_text(all, "decision")),
+    let replayed = match (answer.decisions, answer.decisions_different) {
+        (0, _) => "no decisions in this period".to_string(),
+        (all, 0) => format!("{} replayed, all identical", units::count_text(all, "decision")),
         (all, other) => format!(
-            "{} made again, {other} would be others today: another release of the planner made them",
+            "{} replayed, {other} differ: they were made by another release of the planner",
             units::count_text(all, "decision")
         ),
     };
     let changes = match answer.changes.is_empty() {
-        true => "nothing".to_string(),
+        true => "none".to_string(),
         false => answer.changes.join("\n"),
     };
     let effect = match &answer.differs_from {
@@ -157,12 +157,12 @@ fn answer_summary(answer: &WhatIf) -> String {
     };
     let guessed = (answer.guessed > 0).then(|| {
         let jobs = units::count_text(answer.guessed, "job");
-        format!("how long {jobs} would run is a guess: never started in that time")
+        format!("the runtime of {jobs} is estimated: they never started in that period")
     });
     output::Card::default()
         .field(
             "history",
-            format!("{} to {}\n{again}", to_the_second(&answer.since), to_the_second(&answer.until)),
+            format!("{} to {}\n{replayed}", to_the_second(&answer.since), to_the_second(&answer.until)),
         )
         .field("change", changes)
         .field("effect", effect)
@@ -170,7 +170,7 @@ fn answer_summary(answer: &WhatIf) -> String {
         .text()
 }
 
-/// One line of the figures: what it is, and how it was, is replayed, and would have been.
+/// One figure: as recorded, as replayed, and with the change.
 struct WhatIfFigureRow {
     name: &'static str,
     values: [String; 3],
@@ -178,7 +178,7 @@ struct WhatIfFigureRow {
 
 const FIGURE_COLUMNS: [Column<WhatIfFigureRow>; 4] = [
     Column::new("FIGURE", |row| row.name.into()),
-    Column::new("REALLY", |row| row.values[0].clone().into()),
+    Column::new("ACTUAL", |row| row.values[0].clone().into()),
     Column::new("REPLAYED", |row| row.values[1].clone().into()),
     Column::new("CHANGED", |row| row.values[2].clone().into()),
 ];
@@ -196,7 +196,7 @@ const TENANT_COLUMNS: [Column<WhatIfTenant>; 8] = [
     Column::new("JOBS", |row| row.really.jobs.into()),
     Column::new("SOONER", |row| row.sooner.into()),
     Column::new("LATER", |row| row.later.into()),
-    Column::new("WAIT REALLY", |row| seconds_text(row.really.wait_mean_s).into()),
+    Column::new("WAIT ACTUAL", |row| seconds_text(row.really.wait_mean_s).into()),
     Column::new("REPLAYED", |row| seconds_text(row.replayed.wait_mean_s).into()),
     Column::new("CHANGED", |row| compared_cell(row.replayed.wait_mean_s, row.changed.wait_mean_s)),
     Column::new("GPU-HOURS", |row| gpu_hours_text(&row.really, &row.changed).into()),
@@ -207,11 +207,11 @@ const JOB_COLUMNS: [Column<WhatIfJob>; 6] = [
     Column::new("NAME", |row| row.name.as_str().into()),
     Column::new("TENANT", |row| row.tenant_id.as_str().into()),
     Column::new("GAINS", |row| gain_cell(row.gained_s)),
-    Column::new("REALLY STARTED", |row| Cell::or_dash(row.really.started_at.as_deref().map(to_the_second))),
-    Column::new("WOULD HAVE", |row| Cell::or_dash(row.changed.started_at.as_deref().map(to_the_second))),
+    Column::new("ACTUAL START", |row| Cell::or_dash(row.really.started_at.as_deref().map(to_the_second))),
+    Column::new("CHANGED START", |row| Cell::or_dash(row.changed.started_at.as_deref().map(to_the_second))),
 ];
 
-/// A moment without what nobody reads: `2026-03-01 09:00:00`.
+/// A moment without fractions of a second: `2026-03-01 09:00:00`.
 fn to_the_second(moment: &str) -> String {
     let seconds = moment.split(['.', 'Z']).next().unwrap_or(moment);
     seconds.replace('T', " ")
@@ -221,7 +221,7 @@ fn seconds_text(seconds: f64) -> String {
     units::duration_text((seconds * 1e3).round() as i64)
 }
 
-/// Green where it is less, red where it is more.
+/// Green if it is less, red if it is more.
 fn compared_cell(before: f64, after: f64) -> Cell {
     let tint = match after - before {
         less if less < -1.0 => Tint::Good,

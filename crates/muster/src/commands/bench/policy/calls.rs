@@ -1,4 +1,4 @@
-//! Functions of policies, the arguments they are called with, and how often the product calls them in a second.
+//! The benchmarked policy functions, their arguments, and calls per second by muster.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,25 +11,24 @@ use muster_policy::hooks::{self, HookExecutor};
 use muster_policy::{
     CallBatch, PolicyError, PolicyValue, Program, WorkerCommand, WorkerPool, WorkerPoolSettings,
 };
+use muster_sim::synthetic::{SyntheticJob, job_spec};
 
 use crate::commands::bench::timing::{cpu_ms, median_wall_ms};
 use crate::error::CliError;
 use crate::interpreter::{call_limits, cluster_confinement};
-use muster_sim::synthetic::{SyntheticJob, job_spec};
 
-/// GPUs and nodes that functions are asked about: each is another.
+/// Distinct nodes, or GPUs, that a function is called with.
 const SECOND_ARGUMENTS: usize = 50;
-/// Wishes and jobs that they are asked for.
+/// Distinct jobs, or requirements, that a function is called with.
 const FIRST_ARGUMENTS: usize = 20;
 const FILE: &str = "bench.gsky";
 
-/// A function with the arguments of many calls: each of the first with each of the second.
+/// A function and the arguments of many calls: each first argument with each second one.
 pub struct BenchmarkCall {
-    /// Its name.
     pub function: &'static str,
-    /// The file that tells it, for interpreters without records: they are given dicts.
+    /// Its source for interpreters without records, which get dicts.
     pub source: String,
-    /// The same as policies write it.
+    /// Its source as policies write it.
     own_source: String,
     firsts: Vec<PolicyValue>,
     seconds: Vec<PolicyValue>,
@@ -37,15 +36,15 @@ pub struct BenchmarkCall {
     style: CallStyle,
 }
 
-/// How the product asks.
+/// How the server calls the function.
 enum CallStyle {
-    /// Values are there already.
+    /// With ready values.
     Values,
-    /// As a hook, from views of jobs and of nodes.
+    /// As a hook, with views of jobs and nodes.
     Score(Vec<JobView>, Vec<NodeView>),
 }
 
-/// The rule of the commissioning document on dicts: GPUs and wishes.
+/// A rule on dicts: a GPU and requirements.
 pub fn allow() -> Result<BenchmarkCall, CliError> {
     let source = include_str!("allow.gsky");
     let (firsts, seconds) =
@@ -63,25 +62,25 @@ pub fn allow() -> Result<BenchmarkCall, CliError> {
     })
 }
 
-/// A hook: jobs and nodes.
+/// A `score` hook on jobs and nodes.
 pub fn score() -> Result<BenchmarkCall, CliError> {
     let source = include_str!("score.gsky");
     let job = |index: usize| {
-        let wanted = job_spec(SyntheticJob {
+        let spec = job_spec(SyntheticJob {
             gpus: 1 << (index % 4),
             cpus: 4 + index as u32,
             ..SyntheticJob::default()
         });
-        let bucket = Bucket::of_spec(&wanted, None, &State::empty().policies.bucket_criteria);
+        let bucket = Bucket::of_spec(&spec, None, &State::empty().policies.bucket_criteria);
         JobView::of(&bucket, Moment::of(Timestamp(0), 0))
     };
     let jobs: Vec<JobView> = (0..FIRST_ARGUMENTS).map(job).collect();
     let nodes: Vec<NodeView> = (0..SECOND_ARGUMENTS).map(node).collect();
-    let listener = ArgumentRecorder::default();
-    hooks::score_each(&listener, &jobs.iter().collect::<Vec<_>>(), &nodes);
+    let recorder = ArgumentRecorder::default();
+    hooks::score_each(&recorder, &jobs.iter().collect::<Vec<_>>(), &nodes);
     let (mut firsts, mut seconds) =
-        listener.argument_pairs.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
-    // Pair by pair: a job comes once with each node.
+        recorder.argument_pairs.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    // The pairs list every node for the first job, then for the next.
     seconds.truncate(SECOND_ARGUMENTS);
     firsts = firsts.into_iter().step_by(SECOND_ARGUMENTS).collect();
     let (program, own_source) = (program(source)?, source.to_string());
@@ -98,37 +97,37 @@ pub fn score() -> Result<BenchmarkCall, CliError> {
 }
 
 impl BenchmarkCall {
-    /// The arguments of every call.
+    /// The arguments of every call, in the order of [`BenchmarkCall::answers`].
     pub fn args(&self) -> Vec<Vec<&PolicyValue>> {
         let with_each = |first| self.seconds.iter().map(move |second| vec![first, second]);
         self.firsts.iter().flat_map(with_each).collect()
     }
 
-    /// What every call answers.
+    /// The answer of every call.
     pub fn answers(&self) -> Result<Vec<PolicyValue>, CliError> {
         self.call_batch(&CallBatch::from_pairs(self.firsts.clone(), self.seconds.clone()))
     }
 
     fn call_batch(&self, calls: &CallBatch) -> Result<Vec<PolicyValue>, CliError> {
-        let said = self.program.call_each(FILE, self.function, calls).into_iter();
-        said.collect::<Result<_, _>>().map_err(failed)
+        let answers = self.program.call_each(FILE, self.function, calls).into_iter();
+        answers.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Calls in a second of one core, in the manner of the product: everything is made once for all of its calls.
+    /// Calls per second of CPU time, as the server does: each argument is built once for all of its calls.
     pub fn per_second(&self) -> Result<f64, CliError> {
         let (ms, answered) = match &self.style {
             CallStyle::Values => cpu_ms(|| self.answers().map(|_| ())),
             CallStyle::Score(jobs, nodes) => {
                 let jobs: Vec<&JobView> = jobs.iter().collect();
-                let (ms, said) = cpu_ms(|| hooks::score_each(&self.program, &jobs, nodes));
-                (ms, said.into_iter().collect::<Result<Vec<_>, _>>().map(|_| ()).map_err(failed))
+                let (ms, scores) = cpu_ms(|| hooks::score_each(&self.program, &jobs, nodes));
+                (ms, scores.into_iter().collect::<Result<Vec<_>, _>>().map(|_| ()).map_err(failed))
             }
         };
         answered?;
         Ok((self.firsts.len() * self.seconds.len()) as f64 / ms * 1e3)
     }
 
-    /// Calls in a second of the wall clock, in a worker: as the server asks the bundle of the cluster.
+    /// Calls per second of wall-clock time in a worker process, as the server queries the cluster's policies.
     pub fn per_second_in_worker(&self, rounds: usize) -> Result<f64, CliError> {
         let workers = WorkerPool::new(
             WorkerCommand::this_binary(),
@@ -136,26 +135,29 @@ impl BenchmarkCall {
             WorkerPoolSettings::for_cluster(),
         );
         let bundle = workers.compile(bundle_files(&self.own_source)).map_err(failed)?;
-        let ask = || {
-            workers.query("bench", &bundle, |guest| match &self.style {
+        let query = || {
+            workers.query("bench", &bundle, |worker| match &self.style {
                 CallStyle::Values => {
                     let calls = CallBatch::from_pairs(self.firsts.clone(), self.seconds.clone());
-                    guest.call_each(FILE, self.function, &calls).into_iter().try_for_each(|one| one.map(drop))
+                    worker
+                        .call_each(FILE, self.function, &calls)
+                        .into_iter()
+                        .try_for_each(|one| one.map(drop))
                 }
                 CallStyle::Score(jobs, nodes) => {
                     let jobs: Vec<&JobView> = jobs.iter().collect();
-                    hooks::score_each(guest, &jobs, nodes).into_iter().try_for_each(|one| one.map(drop))
+                    hooks::score_each(worker, &jobs, nodes).into_iter().try_for_each(|one| one.map(drop))
                 }
             })
         };
-        // The first starts the worker.
-        ask().map_err(failed)?;
-        let (ms, answered) = median_wall_ms(rounds, ask);
+        // The first query starts the worker.
+        query().map_err(failed)?;
+        let (ms, answered) = median_wall_ms(rounds, query);
         answered.map_err(failed)?;
         Ok((self.firsts.len() * self.seconds.len()) as f64 / ms * 1e3)
     }
 
-    /// The same where everything is copied and made anew for each call.
+    /// Calls per second of CPU time with arguments built for each call.
     pub fn per_second_without_sharing(&self) -> Result<f64, CliError> {
         let args = self.args();
         let row = |pair: &Vec<&PolicyValue>| [pair[0].clone(), pair[1].clone()];
@@ -176,7 +178,7 @@ fn bundle_files(source: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(FILE.to_string(), source.to_string())])
 }
 
-/// Hears what a hook would be called with.
+/// Records the arguments that a hook is called with.
 #[derive(Default)]
 struct ArgumentRecorder {
     argument_pairs: RefCell<Vec<(PolicyValue, PolicyValue)>>,
@@ -194,13 +196,13 @@ impl HookExecutor for ArgumentRecorder {
     }
 }
 
-/// The same source for those who are given dicts: `job.gpus` becomes `job["gpus"]`.
+/// The source for interpreters that get dicts: `job.gpus` becomes `job["gpus"]`.
 fn without_records(source: &str, records: [(&str, &PolicyValue); 2]) -> String {
     let mut source = source.to_string();
     for (parameter, record) in records {
         let PolicyValue::Record(fields) = record else { continue };
         let mut names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-        // Those that begin like others go before them.
+        // Longer names first, because a name may be the prefix of another.
         names.sort_by_key(|name| std::cmp::Reverse(name.len()));
         for name in names {
             source = source.replace(&format!("{parameter}.{name}"), &format!("{parameter}[{name:?}]"));
@@ -209,7 +211,7 @@ fn without_records(source: &str, records: [(&str, &PolicyValue); 2]) -> String {
     source
 }
 
-/// A GPU as the commissioning document describes one. About half of them may be given out.
+/// A GPU as a dict. About half of the GPUs are eligible.
 fn gpu(index: usize) -> PolicyValue {
     let names =
         ["NVIDIA GeForce RTX 5070 Ti", "NVIDIA GeForce RTX 4090", "NVIDIA L4", "NVIDIA H100 80GB HBM3"];
@@ -233,7 +235,7 @@ fn gpu(index: usize) -> PolicyValue {
     ])
 }
 
-/// What somebody asks for.
+/// Requirements on a GPU as a dict.
 fn requirements(index: usize) -> PolicyValue {
     let whole = |number: usize| PolicyValue::Int(number as i64);
     dict(vec![
@@ -245,7 +247,7 @@ fn requirements(index: usize) -> PolicyValue {
     ])
 }
 
-/// A node of a kind of its own.
+/// A node; each is of a kind of its own.
 fn node(index: usize) -> NodeView {
     let models = ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA B200"];
     let zone = if index.is_multiple_of(5) { "spot" } else { "main" };

@@ -1,4 +1,4 @@
-//! Who decides, by name.
+//! Scheduling policies of `muster sim replay`, by name.
 
 use clap::ValueEnum;
 use muster_core::objects::settings::Objective;
@@ -11,31 +11,29 @@ use muster_sim::trace_replay::{
 
 use crate::error::CliError;
 
-/// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SimPolicyName {
-    /// The planner of this product as it is by default
+    /// The planner of muster with default settings
     Muster,
-    /// The same with the objective `fast`
+    /// The planner of muster with the objective `fast`
     MusterFast,
-    /// In the order of arrival, nobody passes
+    /// First in, first out, without backfill
     Fifo,
-    /// The shortest that fits; nobody stops
+    /// Shortest job first, without preemption
     Sjf,
-    /// The least time left
+    /// Shortest remaining time first
     Srtf,
-    /// The least GPU time left
+    /// Shortest remaining service (GPU time) first
     Srsf,
     /// Least attained service in three queues
     Tiresias,
     /// Least attained service
     Las,
-    /// In the order of arrival, who delays nobody passes
+    /// First in, first out, with EASY backfill
     Easy,
 }
 
 impl SimPolicyName {
-    /// What it is called here.
     pub fn as_str(self) -> &'static str {
         match self {
             SimPolicyName::Muster => "muster",
@@ -50,21 +48,22 @@ impl SimPolicyName {
         }
     }
 
-    /// Let the jobs of a log meet it.
+    /// Replays the jobs of a log under this policy.
     pub fn replay(
         self,
         jobs: &[LoggedJob],
-        site: &ReplayCluster,
+        cluster: &ReplayCluster,
         assumptions: ReplayAssumptions,
         watch: &mut dyn FnMut(ReplayProgress),
     ) -> Result<RunHistory, CliError> {
         let Some(mut policy) = policy_by_name(self.as_str()) else {
             let fast = self == SimPolicyName::MusterFast;
             let objective = if fast { Objective::Fast } else { assumptions.objective };
-            return Ok(replay_trace(jobs, site, &ReplayAssumptions { objective, ..assumptions }, watch));
+            return Ok(replay_trace(jobs, cluster, &ReplayAssumptions { objective, ..assumptions }, watch));
         };
-        replay_with_policy(jobs, site, &mut *policy, watch).map_err(|error| {
-            CliError::usage(format!("cannot play `{}`: {error}", self.as_str())).hint("`--policy muster`")
+        replay_with_policy(jobs, cluster, &mut *policy, watch).map_err(|error| {
+            CliError::usage(format!("cannot replay with policy `{}`: {error}", self.as_str()))
+                .hint("`--policy muster`")
         })
     }
 }

@@ -1,4 +1,4 @@
-//! How far a replay is, on a terminal; and how fast it was.
+//! Progress of a replay on a terminal, and its speed at the end.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,12 +8,10 @@ use muster_sim::trace_replay::ReplayProgress;
 
 use crate::units;
 
-/// Letters of the bar.
 const BAR_CHARS: usize = 30;
-/// Least time between two looks.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A line that is written anew on standard error, if that is a terminal.
+/// A line on standard error that is redrawn, if standard error is a terminal.
 pub struct ProgressBar {
     policy: &'static str,
     jobs: usize,
@@ -25,25 +23,22 @@ pub struct ProgressBar {
 }
 
 impl ProgressBar {
-    /// At its beginning.
     pub fn new(policy: &'static str, jobs: &[LoggedJob]) -> ProgressBar {
         let ends = jobs.first().zip(jobs.last());
         let span_ms = ends.map_or(0, |(first, last)| last.submit_ms - first.submit_ms);
-        let terminal = std::io::stderr().is_terminal();
         ProgressBar {
             policy,
             jobs: jobs.len(),
             span_ms,
             started_at: Instant::now(),
             last_drawn_at: None,
-            is_terminal: terminal,
+            is_terminal: std::io::stderr().is_terminal(),
         }
     }
 
-    /// Show how far it is.
     pub fn draw(&mut self, progress: ReplayProgress) {
-        let lately = self.last_drawn_at.is_some_and(|shown| shown.elapsed() < REDRAW_INTERVAL);
-        if !self.is_terminal || lately {
+        let too_soon = self.last_drawn_at.is_some_and(|drawn| drawn.elapsed() < REDRAW_INTERVAL);
+        if !self.is_terminal || too_soon {
             return;
         }
         self.last_drawn_at = Some(Instant::now());
@@ -51,11 +46,11 @@ impl ProgressBar {
         let bar = format!("{}{}", "#".repeat(full), ".".repeat(BAR_CHARS.saturating_sub(full)));
         let (percent, time) =
             (100 * progress.finished_jobs / self.jobs.max(1), units::duration_text(progress.elapsed_ms));
-        // A terminal that has gone is no reason to stop.
+        // A closed terminal does not stop the replay.
         let _ = write!(std::io::stderr(), "\r{}  [{bar}] {percent:3} %  {time:>8}", self.policy);
     }
 
-    /// Take the line away, and say how fast it was.
+    /// Removes the line, and returns the speed of the replay.
     pub fn finish(self, rounds: u64) -> String {
         if self.is_terminal && self.last_drawn_at.is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

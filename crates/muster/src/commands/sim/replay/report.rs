@@ -1,4 +1,4 @@
-//! What is printed: what was read and assumed, and the figures.
+//! The report of a replay: the log, the cluster, the assumptions, and the figures of each policy.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,12 @@ use crate::error::CliError;
 use crate::output::{self, Cell, Column, ListArgs};
 use crate::units;
 
-/// All of it, as machines read it.
+/// The output of `-o json`.
 #[derive(Debug, Serialize)]
 pub struct ReplayReport {
     log: LogReport,
     cluster: ReplayClusterReport,
     assumptions: AssumptionsReport,
-    /// The figures, policy by policy.
     pub policies: Vec<Figures>,
 }
 
@@ -29,18 +28,17 @@ struct LogReport {
     first_submit_ms: i64,
     /// From the first submission to the last.
     span_s: f64,
-    /// Wishes for models that the cluster does not have, and how many jobs have them: they take any GPU.
+    /// Requested GPU models that the cluster lacks, with the number of jobs; these jobs may use any GPU.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     models_missing: BTreeMap<String, u64>,
 }
 
-/// The cluster.
 #[derive(Debug, Serialize)]
 pub struct ReplayClusterReport {
     about: String,
     nodes: usize,
     gpus: u32,
-    /// The words for it, where it was made for the log.
+    /// The specification of a cluster that was sized for the log.
     #[serde(skip_serializing_if = "Option::is_none")]
     made_for_the_log: Option<String>,
     #[serde(skip)]
@@ -54,7 +52,6 @@ struct AssumptionsReport {
 }
 
 impl ReplayClusterReport {
-    /// A cluster, with its words if it was made for the log.
     pub fn of(site: &ReplayCluster, made_for_the_log: Option<String>) -> ReplayClusterReport {
         let (nodes, gpus) = (site.nodes().len(), site.gpus());
         ReplayClusterReport { about: site.summary(), nodes, gpus, made_for_the_log, site: Some(site.clone()) }
@@ -62,16 +59,16 @@ impl ReplayClusterReport {
 }
 
 impl ReplayReport {
-    /// Without figures yet.
+    /// A report without figures yet.
     pub fn new(log: &JobLog, cluster: ReplayClusterReport, assumptions: &ReplayAssumptions) -> ReplayReport {
         let submit = |job: Option<&muster_sim::job_log::LoggedJob>| job.map_or(0, |job| job.submit_ms);
         let (first_submit_ms, last_ms) = (submit(log.jobs.first()), submit(log.jobs.last()));
         let mut models_missing = BTreeMap::new();
         if let Some(site) = &cluster.site {
-            let wishes = log.jobs.iter().filter_map(|job| job.gpu_model.as_ref());
-            wishes
-                .filter(|wish| !site.has_model(wish))
-                .for_each(|wish| *models_missing.entry(wish.clone()).or_default() += 1);
+            let models = log.jobs.iter().filter_map(|job| job.gpu_model.as_ref());
+            models
+                .filter(|model| !site.has_model(model))
+                .for_each(|model| *models_missing.entry(model.clone()).or_default() += 1);
         }
         ReplayReport {
             log: LogReport {
@@ -91,52 +88,50 @@ impl ReplayReport {
         }
     }
 
-    /// With figures.
     pub fn with_figures(self, policies: Vec<Figures>) -> ReplayReport {
         ReplayReport { policies, ..self }
     }
 
-    /// What a person should know before the figures.
+    /// The log, the cluster and the assumptions, printed before the replay.
     pub fn notes(&self) -> Vec<String> {
         let log = &self.log;
         let span = units::duration_text((log.span_s * 1e3) as i64);
         let jobs = units::count_text(log.jobs as u64, "job");
-        let mut notes = vec![format!("{jobs} that came within {span}, format {}", log.format)];
+        let mut notes = vec![format!("{jobs} submitted within {span}, format {}", log.format)];
         if !log.left_out.is_empty() {
             notes.push(left_out_text(&log.left_out));
         }
         notes.push(match &self.cluster.made_for_the_log {
-            Some(words) => format!(
-                "cluster: {}, made for this log: enough for 95 % of the time in which jobs come; others with \
-                 `--nodes {words}` or `--cluster FILE`",
+            Some(spec) => format!(
+                "cluster: {}, sized for this log (covers demand 95 % of the time); choose another with \
+                 `--nodes {spec}` or `--cluster FILE`",
                 self.cluster.about
             ),
             None => format!("cluster: {}", self.cluster.about),
         });
         for (model, jobs) in &log.models_missing {
             notes.push(format!(
-                "{} asked for `{model}`, which is not there: any GPU will do",
+                "{} requested GPU model `{model}`, which the cluster lacks; they may use any GPU",
                 units::count_text(*jobs, "job")
             ));
         }
         notes
     }
 
-    /// Print the figures.
     pub fn print(&self, args: &ListArgs, tenants: bool) -> Result<(), CliError> {
         if !tenants {
             return output::list(args, false, &COLUMNS, self.policies.clone(), self);
         }
-        let of = |figures: &Figures| {
+        let tenant_rows = |figures: &Figures| {
             let policy = figures.policy.clone();
-            let line = move |tenant: &TenantFigures| (policy.clone(), tenant.clone());
-            figures.tenants.iter().map(line).collect::<Vec<_>>()
+            let row = move |tenant: &TenantFigures| (policy.clone(), tenant.clone());
+            figures.tenants.iter().map(row).collect::<Vec<_>>()
         };
-        output::list(args, false, &TENANT_COLUMNS, self.policies.iter().flat_map(of).collect(), self)
+        output::list(args, false, &TENANT_COLUMNS, self.policies.iter().flat_map(tenant_rows).collect(), self)
     }
 }
 
-/// What was left out of a log, and why.
+/// The jobs that were left out of the log, by reason.
 pub fn left_out_text(reasons: &BTreeMap<String, u64>) -> String {
     let reasons: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
     format!("left out: {}", reasons.join(", "))

@@ -1,23 +1,23 @@
-//! One line of a scenario, parsed.
+//! A line of a scenario, taken apart.
 
 use std::collections::BTreeMap;
 
 use muster_core::time::{HOUR, MINUTE, SECOND};
 
-/// A line of the form `verb plain plain key=value`.
-pub struct Line<'a> {
+/// A line, taken apart: `verb plain plain key=value`.
+pub struct Words<'a> {
     pub verb: &'a str,
     pub plain: Vec<&'a str>,
     pub options: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> Line<'a> {
-    pub fn of(line: &'a str) -> Line<'a> {
+impl<'a> Words<'a> {
+    pub fn of(line: &'a str) -> Words<'a> {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_whitespace();
         let verb = words.next().unwrap_or_default();
         let (options, plain): (Vec<&str>, Vec<&str>) = words.partition(|word| word.contains('='));
-        Line { verb, plain, options: options.iter().filter_map(|word| word.split_once('=')).collect() }
+        Words { verb, plain, options: options.iter().filter_map(|word| word.split_once('=')).collect() }
     }
 
     pub fn object(&self) -> &'a str {
@@ -36,8 +36,8 @@ impl<'a> Line<'a> {
         self.plain[(from - 1).min(self.plain.len())..].join(" ")
     }
 
-    /// The request as a client would hash it: without the name of the job.
-    pub fn body_hash(&self) -> String {
+    /// The request as a client would hash it: without the name the story gives the job.
+    pub fn line(&self) -> String {
         format!("{:?}", self.options)
     }
 
@@ -77,7 +77,7 @@ pub fn mib(text: &str) -> u64 {
     }
 }
 
-/// `4`, or `2-8` for an elastic gang.
+/// `4`, or `2-8` for a gang that takes what it gets.
 pub fn tasks(text: &str) -> (u32, Option<u32>) {
     match text.split_once('-') {
         Some((least, most)) => (number(least), Some(number(most))),

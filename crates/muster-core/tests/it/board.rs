@@ -1,5 +1,5 @@
-//! The status table of a scenario: one line for each job. Reasons are shown by code and numbers, and after a line `wording`
-//! as sentences.
+//! The board of a scenario: the status of every job. Reasons for waiting are shown by code and numbers; after a line `wording`
+//! they are shown in the product's sentences.
 
 use muster_core::facts::verdict::Reason;
 use muster_core::gpu::gpu_share::{Share, ShareMode};
@@ -8,11 +8,11 @@ use muster_core::time::SECOND;
 use muster_core::{JobId, Timestamp};
 use serde_json::Value;
 
-use super::runner::ScenarioRunner;
+use crate::script::Script;
 
-impl ScenarioRunner {
-    /// One line for each job, in order of submission, then what query lines have shown.
-    pub fn status_table(&mut self) -> String {
+impl Script {
+    /// One line for each job, in the order of their submission.
+    pub fn board(&mut self) -> String {
         let mut lines = Vec::new();
         let mut shown = Vec::new();
         for (name, job) in &self.names {
@@ -22,13 +22,13 @@ impl ScenarioRunner {
             shown.push(*job);
             let tasks = self.tasks_of(*job);
             match tasks.is_empty() {
-                true => lines.push((name.clone(), self.status(*job))),
-                false => lines.extend(tasks.iter().map(|id| (name_of(name, *id), self.status(*id)))),
+                true => lines.push((name.clone(), self.standing(*job))),
+                false => lines.extend(tasks.iter().map(|id| (name_of(name, *id), self.standing(*id)))),
             }
         }
         let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-        let lines = lines.into_iter().map(|(name, status)| format!("{name:width$}  {status}"));
-        let lines: Vec<String> = lines.chain(self.shown.drain(..).collect::<Vec<_>>()).collect();
+        let lines = lines.into_iter().map(|(name, standing)| format!("{name:width$}  {standing}"));
+        let lines: Vec<String> = lines.chain(self.seen.drain(..).collect::<Vec<_>>()).collect();
         lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
@@ -42,7 +42,7 @@ impl ScenarioRunner {
         tasks
     }
 
-    fn status(&self, id: JobId) -> String {
+    fn standing(&self, id: JobId) -> String {
         let state = &self.world.state;
         let Some(job) = state.jobs.get(&id) else {
             return state.ended.get(&id).map_or("forgotten", |ended| ended.outcome.as_str()).to_lowercase();
@@ -50,12 +50,12 @@ impl ScenarioRunner {
         match job.attempt() {
             None => self.waiting(job),
             Some(attempt) => {
-                let status = match (&attempt.stopping, attempt.started_at) {
+                let word = match (&attempt.stopping, attempt.started_at) {
                     (Some(stopping), _) => format!("stopping ({})", self.with_names(&cause(&stopping.cause))),
                     (None, Some(_)) => "running".to_string(),
                     (None, None) => "placed".to_string(),
                 };
-                format!("{status}  {}", placement(job))
+                format!("{word}  {}", place(job))
             }
         }
     }
@@ -94,7 +94,7 @@ fn add(shown: &mut Vec<String>, name: &str, value: &Value) {
     }
 }
 
-/// A value as in a sentence: job ids in backticks.
+/// A value as in a sentence: ids of jobs in backticks.
 fn plain(value: &Value) -> String {
     match value.as_str() {
         Some(text) if text.parse::<JobId>().is_ok() => format!("`{text}`"),
@@ -103,7 +103,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Hours, minutes and seconds since the start of the scenario.
+/// Hours, minutes and seconds of the story.
 fn clock(at: Timestamp) -> String {
     let seconds = at.0 / SECOND;
     format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
@@ -117,15 +117,15 @@ fn cause(cause: &StopCause) -> String {
     match cause {
         StopCause::Cancelled { .. } => "cancelled".to_string(),
         StopCause::TimeLimit => "time limit".to_string(),
-        StopCause::Preempted { by } => format!("preempted by `{by}`"),
+        StopCause::Preempted { by } => format!("makes room for `{by}`"),
         StopCause::Requeued { .. } => "requeued".to_string(),
         StopCause::Held { .. } => "held".to_string(),
         StopCause::GangFailed => "gang failed".to_string(),
     }
 }
 
-/// `500` under MPS, `500t` as a time slice, `1g.10gb@6` as an instance.
-fn share_text(share: &Share) -> String {
+/// `500` by MPS, `500t` in turns, `1g.10gb@6` as an instance.
+fn told(share: &Share) -> String {
     match &share.mode {
         ShareMode::Mps => share.compute_milli.to_string(),
         ShareMode::TimeSlice => format!("{}t", share.compute_milli),
@@ -133,11 +133,11 @@ fn share_text(share: &Share) -> String {
     }
 }
 
-fn placement(job: &Job) -> String {
+fn place(job: &Job) -> String {
     let Some(attempt) = job.attempt() else { return String::new() };
     let mut places: Vec<String> = Vec::new();
     for task in &attempt.tasks {
-        let share = task.share.as_ref().map(|share| format!(":{}", share_text(share))).unwrap_or_default();
+        let share = task.share.as_ref().map(|share| format!(":{}", told(share))).unwrap_or_default();
         places.extend(task.devices().map(|(node, gpu)| format!("{node}/gpu-{gpu}{share}")));
         places.extend(task.gpus.is_empty().then(|| task.node.to_string()));
     }

@@ -1,4 +1,4 @@
-//! The choice of devices by topology, compared with trying every set, on random topologies.
+//! The choice of devices against trying every set, on boards nobody would build.
 
 use proptest::prelude::*;
 
@@ -6,12 +6,12 @@ use muster_core::gpu::device::NumaFacts;
 use muster_core::gpu::topology::{DeviceSetRank, LocalityRequirement, NodeTopology, Nvlink};
 use muster_core::objects::node::NodeFacts;
 
-use crate::builders::node;
+use crate::world;
 
-/// A node: for each device its NUMA node, socket and switch, some of them unknown, and its NVLink peers.
-fn node_facts(devices: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = NodeFacts> {
+/// A board: for each device its NUMA node, socket and switch, some of them unknown, and who is linked to whom.
+fn board(devices: std::ops::RangeInclusive<usize>) -> impl Strategy<Value = NodeFacts> {
     let place = || (option(0..4), prop::option::weighted(0.1, 0..2u32), option(0..8));
-    // Each device reports a subset of these links: none, all, or some.
+    // Each device reports a part of these: none of them, all, or few.
     let links = prop_oneof![1 => Just(0u64), 1 => Just(u64::MAX), 3 => any::<u64>()];
     let part = prop_oneof![3 => Just(0u64), 1 => Just(u64::MAX), 2 => any::<u64>()];
     (devices, links)
@@ -29,7 +29,7 @@ fn option(range: std::ops::Range<u32>) -> impl Strategy<Value = Option<u32>> {
 type Place = (Option<u32>, Option<u32>, Option<u32>);
 
 fn facts(devices: &[(Place, u64)], sockets: &[u32]) -> NodeFacts {
-    let mut facts = node().gpus(devices.len()).build();
+    let mut facts = world::facts(devices.len(), "H100", 64, 1_024);
     for (gpu, ((numa, socket, switch), linked)) in facts.gpus.iter_mut().zip(devices) {
         gpu.numa_node = *numa;
         gpu.socket = *socket;
@@ -40,20 +40,20 @@ fn facts(devices: &[(Place, u64)], sockets: &[u32]) -> NodeFacts {
     facts
 }
 
-fn requirement() -> impl Strategy<Value = LocalityRequirement> {
+fn wish() -> impl Strategy<Value = LocalityRequirement> {
     let nvlink = prop_oneof![Just(Nvlink::Welcome), Just(Nvlink::Preferred), Just(Nvlink::Required)];
     (any::<bool>(), nvlink).prop_map(|(same_numa, nvlink)| LocalityRequirement { same_numa, nvlink })
 }
 
-/// The best of all sets.
+/// The best set, found by looking at all of them.
 fn best_of_all(
-    topology: &NodeTopology,
+    wiring: &NodeTopology,
     free: u64,
     count: u32,
-    requirement: LocalityRequirement,
+    wish: LocalityRequirement,
 ) -> Option<DeviceSetRank> {
     let sets = (0..=free).filter(|set| set & !free == 0 && set.count_ones() == count);
-    sets.filter_map(|set| topology.rank(free, set, requirement)).min()
+    sets.filter_map(|set| wiring.rank(free, set, wish)).min()
 }
 
 proptest! {
@@ -61,34 +61,34 @@ proptest! {
 
     #[test]
     fn the_choice_is_the_best_of_all_sets(
-        facts in node_facts(0..=8), free in 0..256u64, count in 0..=8u32, requirement in requirement(),
+        facts in board(0..=8), free in 0..256u64, count in 0..=8u32, wish in wish(),
     ) {
-        let topology = NodeTopology::of(&facts.gpus, &facts.numa);
+        let wiring = NodeTopology::of(&facts.gpus, &facts.numa);
         let free = free & ((1 << facts.gpus.len()) - 1);
-        let best = best_of_all(&topology, free, count, requirement);
-        let chosen = topology.choose(free, count, requirement);
+        let best = best_of_all(&wiring, free, count, wish);
+        let chosen = wiring.choose(free, count, wish);
         prop_assert_eq!(chosen, best.map(|rank| rank.devices));
-        prop_assert_eq!(chosen.is_some(), count == 0 || count <= topology.most(free, requirement));
+        prop_assert_eq!(chosen.is_some(), count == 0 || count <= wiring.most(free, wish));
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
-    /// Up to 64 devices, where not every set can be tried.
+    /// Up to 64 devices, where not every set can be looked at.
     #[test]
-    fn the_chosen_devices_are_free_and_meet_the_locality_requirement(
-        facts in node_facts(0..=64), free in any::<u64>(), more in any::<u64>(), count in 0..=64u32, requirement in requirement(),
+    fn what_is_chosen_is_free_enough_and_as_close_as_required(
+        facts in board(0..=64), free in any::<u64>(), more in any::<u64>(), count in 0..=64u32, wish in wish(),
     ) {
-        let topology = NodeTopology::of(&facts.gpus, &facts.numa);
+        let wiring = NodeTopology::of(&facts.gpus, &facts.numa);
         let count = count % (facts.gpus.len() as u32 + 2);
-        match topology.choose(free, count, requirement) {
+        match wiring.choose(free, count, wish) {
             Some(chosen) => {
                 prop_assert_eq!((chosen & !free, chosen.count_ones()), (0, count));
-                prop_assert!(requirement.allows(topology.locality(chosen)));
-                prop_assert!(topology.choose(free | more, count, requirement).is_some(), "more free devices never fit less");
+                prop_assert!(wish.allows(wiring.locality(chosen)));
+                prop_assert!(wiring.choose(free | more, count, wish).is_some(), "more room is never less");
             }
-            None => prop_assert!(topology.most(free, requirement) < count),
+            None => prop_assert!(wiring.most(free, wish) < count),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Policies of stories: rules and answers as data, without an interpreter.
+//! Policies of stories: rules and answers as data, without anyone who runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_core::objects::demand::Demand;
 use muster_core::objects::job::Job;
 use muster_core::objects::policy::rules::{
-    BalanceStrategy, DistributionStrategy, Metric, Pool, Rule, Rules, Ruleset,
+    BalanceStrategy, DistributionStrategy, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset,
 };
 use muster_core::objects::policy::{
     Admission, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer, TenantLimit,
@@ -14,10 +14,9 @@ use muster_core::objects::policy::{
 use muster_core::queue::Bucket;
 use muster_core::{Command, JobId, NodeId, State, TenantId};
 
-use crate::builders::pool;
-use crate::recompute::{held_by, is_below};
+use crate::world::{held_by, is_below};
 
-/// Apply one of several bundles; variant 0 removes that of the cluster. A bundle of a tenant that is active is removed.
+/// Put one of some bundles into force; none now and then. What a tenant has in force already is taken away.
 pub fn apply(state: &State, variant: usize) -> Command {
     let hooks: &[Hook] = match variant {
         2 => &[Hook::Admit],
@@ -57,19 +56,23 @@ pub fn apply(state: &State, variant: usize) -> Command {
 
 fn rules(variant: usize) -> Rules {
     let pool = |name: &str, types: &[&str], max_temp_c: i64, health_threshold_milli: i64| Pool {
+        name: name.to_string(),
+        gpu_types: types.iter().map(ToString::to_string).collect(),
         min_memory_milli_gb: 40_000,
         max_temp_milli_c: max_temp_c * 1_000,
+        power_policy: PowerPolicy::default(),
         health_threshold_milli,
-        ..pool(name, types)
+        opt_strategies: Vec::new(),
+        health_checks: Vec::new(),
     };
-    // All pools in every bundle: a bundle without the pool of a queued job is refused.
+    // All of them always, or jobs that wait for one would keep others from being put into force.
     let pools = [
         pool("fast", &["H100", "H200"], [85, 75][variant % 2], 850),
         pool("cool", &[], 60, 950),
         pool("any", &[], 100, 0),
     ];
-    let values = ["critical", "high", "normal", "low"].map(str::to_string).to_vec();
-    let order = Rule::Priority { label: "job_priority".to_string(), values: values };
+    let words = ["critical", "high", "normal", "low"].map(str::to_string).to_vec();
+    let order = Rule::Priority { label: "job_priority".to_string(), values: words };
     let spare =
         |threshold: &str| Rule::Preemption { allow: true, priority_threshold: Some(threshold.to_string()) };
     let balance = |metric, strategy| Rule::Balance { metric, strategy };
@@ -93,61 +96,61 @@ fn rules(variant: usize) -> Rules {
     }
 }
 
-/// True if an active bundle answers the hook for the jobs of a tenant.
-pub fn is_hook_active(state: &State, hook: Hook, tenant: &TenantId) -> bool {
+/// Whether some bundle in force answers a question about a tenant's jobs.
+pub fn answer(state: &State, hook: Hook, tenant: &TenantId) -> bool {
     [PolicyScope::Cluster, PolicyScope::Tenant(tenant.clone())]
         .iter()
         .any(|scope| state.policies.active(scope).is_some_and(|version| version.bundle.hooks.contains(&hook)))
 }
 
-/// True if the policies admit a job: they answered so, or no hook before the start is active.
-pub fn admits(state: &State, job: &Job) -> bool {
+/// Whether policies let a job start: they said yes, or nobody asks them.
+pub fn let_in(state: &State, job: &Job) -> bool {
     let hooks = [Hook::Admit, Hook::Priority, Hook::Score, Hook::Power];
     match state.policies.answers.of(&state.bucket(job)) {
         Some(answer) => answer.admission == Admission::Yes,
-        None => !hooks.into_iter().any(|hook| is_hook_active(state, hook, &job.spec.tenant)),
+        None => !hooks.into_iter().any(|hook| answer(state, hook, &job.spec.tenant)),
     }
 }
 
-/// Random answers about the first job of every bucket, all nodes and all running jobs. Some answers are missing, and some
-/// are invalid.
-pub fn random_answers(state: &State, seed: u64) -> Option<Command> {
-    let active = state.policies.active_versions();
-    if active.is_empty() {
+/// Answers about the first job of every bucket, on the first node of every kind and about everyone who runs. Some are
+/// left out, and some are nonsense.
+pub fn answers(state: &State, whim: u64) -> Option<Command> {
+    let in_force = state.policies.active_versions();
+    if in_force.is_empty() {
         return None;
     }
-    let bundles = active.iter().map(|version| version.bundle.hash.clone()).collect();
-    let mut draws = Draws(seed);
+    let bundles = in_force.iter().map(|version| version.bundle.hash.clone()).collect();
+    let mut whims = Whims(whim);
     let mut answers = Vec::new();
     for (bucket, places) in state.queue.buckets() {
-        if let Some((_, job)) = places.first().filter(|_| draws.next(8) > 0) {
-            answers.push(random_answer(state, (*job, bucket), &mut draws));
+        if let Some((_, job)) = places.first().filter(|_| whims.next(8) > 0) {
+            answers.push(whimsical(state, (*job, bucket), &mut whims));
         }
     }
-    // An answer about an unknown job, and one for a bucket that the job has left.
-    let invalid = answers.first().cloned();
-    answers.extend(invalid.iter().map(|one| JobAnswer { job: JobId::single(1_000_000), ..one.clone() }));
+    // Of one who is not there, and of one who was another when it was asked about.
+    let nonsense = answers.first().cloned();
+    answers.extend(nonsense.iter().map(|one| JobAnswer { job: JobId::single(1_000_000), ..one.clone() }));
     let refused = Admission::Refuse { why: "out of date".to_string() };
     let changed = |one| JobAnswer { bucket: "another".to_string(), admission: refused.clone(), ..one };
-    answers.extend(invalid.map(changed));
-    let limits = random_limits(state, &mut draws);
-    Some(Command::NoteAnswers { bundles, answers, limits, retries: random_retries(state, &mut draws) })
+    answers.extend(nonsense.map(changed));
+    let limits = limits(state, &mut whims);
+    Some(Command::NoteAnswers { bundles, answers, limits, retries: retries(state, &mut whims) })
 }
 
-/// Random limits of all tenants. Some are missing, and one is of an unknown tenant.
-fn random_limits(state: &State, draws: &mut Draws) -> Vec<TenantLimit> {
-    let unknown: TenantId = "unknown".parse().unwrap();
+/// Limits of all tenants, whether jobs of theirs wait or not. Some are left out, and one is nonsense.
+fn limits(state: &State, whims: &mut Whims) -> Vec<TenantLimit> {
+    let nobody: TenantId = "nobody".parse().unwrap();
     let mut limits = Vec::new();
-    for tenant in state.tenants.keys().chain([&unknown]) {
-        let left_out = draws.next(12) == 0;
-        let gpu_milli = [None, None, Some(0), Some(1_500), Some(4_000), Some(9_000)][draws.next(6) as usize];
+    for tenant in state.tenants.keys().chain([&nobody]) {
+        let left_out = whims.next(12) == 0;
+        let gpu_milli = [None, None, Some(0), Some(1_500), Some(4_000), Some(9_000)][whims.next(6) as usize];
         let mut pools = BTreeMap::new();
         for pool in ["fast", "cool", "any", "no-such-pool"] {
-            let milli = [None, None, Some(500), Some(2_000), Some(6_000)][draws.next(5) as usize];
+            let milli = [None, None, Some(500), Some(2_000), Some(6_000)][whims.next(5) as usize];
             pools.extend(milli.map(|milli| (pool.to_string(), milli)));
         }
-        let failed = (draws.next(16) == 0).then(|| "drawn".to_string());
-        let blocked = failed.clone().filter(|_| draws.next(2) == 0);
+        let failed = (whims.next(16) == 0).then(|| "a whim".to_string());
+        let blocked = failed.clone().filter(|_| whims.next(2) == 0);
         if !left_out {
             limits.push(TenantLimit {
                 tenant: tenant.clone(),
@@ -160,8 +163,8 @@ fn random_limits(state: &State, draws: &mut Draws) -> Vec<TenantLimit> {
     limits
 }
 
-/// The known limits of tenants as new answers.
-pub fn repeat_limits(state: &State) -> Command {
+/// What was answered of tenants, said again.
+pub fn limits_again(state: &State) -> Command {
     Command::NoteAnswers {
         bundles: state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect(),
         answers: Vec::new(),
@@ -170,10 +173,10 @@ pub fn repeat_limits(state: &State) -> Command {
     }
 }
 
-/// True if the policy limits of the tenant of a job and its ancestors allow `more` beside jobs that are `starting`. Counted
-/// job by job.
+/// Whether policies let the tenant of a job, and all above it, hold so much more beside others that are about to start;
+/// counted job by job.
 pub fn is_within_limits(state: &State, job: &Job, more: Demand, starting: &[(&Job, Demand)]) -> bool {
-    state.lineage(&job.spec.tenant).filter(|top| is_hook_active(state, Hook::Limit, &top.id)).all(|top| {
+    state.lineage(&job.spec.tenant).filter(|top| answer(state, Hook::Limit, &top.id)).all(|top| {
         let Some(limited) = state.policies.limits.get(&top.id) else { return false };
         let below = |other: &Job| is_below(state, &other.spec.tenant, &top.id);
         let mut all = 0;
@@ -195,8 +198,8 @@ pub fn is_within_limits(state: &State, job: &Job, more: Demand, starting: &[(&Jo
     })
 }
 
-/// The largest demand that the policy limits allow to a job, by bisection.
-pub fn gpu_milli_left(state: &State, job: &Job, starting: &[(&Job, Demand)]) -> u64 {
+/// What limits of policies leave to a job, found by trying.
+pub fn milli_left(state: &State, job: &Job, starting: &[(&Job, Demand)]) -> u64 {
     let fits =
         |gpu_milli: u64| is_within_limits(state, job, Demand { gpu_milli, ..Demand::default() }, starting);
     let (mut good, mut bad) = (0, 1 << 40);
@@ -210,15 +213,15 @@ pub fn gpu_milli_left(state: &State, job: &Job, starting: &[(&Job, Demand)]) -> 
     good
 }
 
-/// Random answers about failed jobs. Some are missing, and some are invalid.
-fn random_retries(state: &State, draws: &mut Draws) -> Vec<RetryAnswer> {
+/// Answers about those who failed. Some are left out, and some are nonsense.
+fn retries(state: &State, whims: &mut Whims) -> Vec<RetryAnswer> {
     let mut retries = Vec::new();
     for (job, failure) in &state.policies.failures {
-        let (retry, failed) = match draws.next(6) {
+        let (retry, failed) = match whims.next(6) {
             0 => continue,
-            1 => (None, Some("drawn".to_string())),
-            2 => (Some(Retry::No { why: "drawn".to_string() }), None),
-            3 => (Some(Retry::After { wait_ms: [0, 5_000, i64::MAX][draws.next(3) as usize] }), None),
+            1 => (None, Some("a whim".to_string())),
+            2 => (Some(Retry::No { why: "a whim".to_string() }), None),
+            3 => (Some(Retry::After { wait_ms: [0, 5_000, i64::MAX][whims.next(3) as usize] }), None),
             _ => (Some(Retry::AsAsked), None),
         };
         let retried = RetryAnswer { job: *job, attempt: failure.seen.attempt, retry, failed };
@@ -230,10 +233,10 @@ fn random_retries(state: &State, draws: &mut Draws) -> Vec<RetryAnswer> {
     retries
 }
 
-/// Answers that admit every job, allow every eviction and set no limit.
-pub fn accept_all(state: &State) -> Option<Command> {
-    let active = state.policies.active_versions();
-    let bundles = active.iter().map(|version| version.bundle.hash.clone()).collect();
+/// Policies have nothing against anyone.
+pub fn yes(state: &State) -> Option<Command> {
+    let in_force = state.policies.active_versions();
+    let bundles = in_force.iter().map(|version| version.bundle.hash.clone()).collect();
     let running: Vec<JobId> =
         state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
     let heads = state.queue.buckets().filter_map(|(bucket, places)| Some((places.first()?.1, bucket)));
@@ -251,31 +254,31 @@ pub fn accept_all(state: &State) -> Option<Command> {
     });
     let retries: Vec<RetryAnswer> = retried.collect();
     let limits = state.tenants.keys().cloned().map(TenantLimit::of).collect();
-    let any = !answers.is_empty() || !retries.is_empty();
-    (!active.is_empty() && any).then_some(Command::NoteAnswers { bundles, answers, limits, retries })
+    let said = !answers.is_empty() || !retries.is_empty();
+    (!in_force.is_empty() && said).then_some(Command::NoteAnswers { bundles, answers, limits, retries })
 }
 
-fn random_answer(state: &State, (job, bucket): (JobId, &Bucket), draws: &mut Draws) -> JobAnswer {
-    let why = || "drawn".to_string();
-    let admission = match draws.next(8) {
+fn whimsical(state: &State, (job, bucket): (JobId, &Bucket), whims: &mut Whims) -> JobAnswer {
+    let why = || "a whim".to_string();
+    let admission = match whims.next(8) {
         0 => Admission::Wait { why: why() },
         1 => Admission::Refuse { why: why() },
         _ => Admission::Yes,
     };
-    let priority = [None, None, Some(50), Some(300), Some(9_000), Some(20_000)][draws.next(6) as usize];
+    let priority = [None, None, Some(50), Some(300), Some(9_000), Some(20_000)][whims.next(6) as usize];
     let nodes: Vec<NodeId> = state.nodes.keys().cloned().collect();
-    let costs = nodes.into_iter().map(|node| (node, [0, -300, 700, 50_000][draws.next(4) as usize]));
+    let costs = nodes.into_iter().map(|node| (node, [0, -300, 700, 50_000][whims.next(4) as usize]));
     let costs = costs.collect();
     let running = state.jobs.values().filter(|job| job.attempt().is_some());
-    let victims = running.map(|job| (job.id, draws.next(3) > 0)).collect();
-    let gpu_milliwatts = [None, Some(250_000), Some(1)][draws.next(3) as usize];
+    let victims = running.map(|job| (job.id, whims.next(3) > 0)).collect();
+    let gpu_milliwatts = [None, Some(250_000), Some(1)][whims.next(3) as usize];
     JobAnswer { admission, priority, gpu_milliwatts, costs, victims, ..JobAnswer::of(job, bucket.key()) }
 }
 
-/// Small random numbers from a seed.
-struct Draws(u64);
+/// Small numbers, the same for the same whim.
+struct Whims(u64);
 
-impl Draws {
+impl Whims {
     fn next(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below
