@@ -1,5 +1,5 @@
-//! A batch of calls of one function: the argument values, stored once, and which of them each call uses. A job scored on
-//! many nodes is one value, allocated once per interpreter and sent once to the worker.
+//! A batch of calls of one function: the argument values, stored once, and which of them each call uses. A job scored
+//! on many nodes is one value, allocated once per interpreter and sent once to the worker.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Line coverage of policies by their tests.
 //!
 //! The interpreter's own statement coverage misses lines, because the compiler inlines small functions and folds
-//! constants. Policies are therefore instrumented before they are compiled: each statement calls a builtin with its mark.
-//! A mark is inserted on the line of its statement, so line numbers do not change.
+//! constants. Policies are therefore instrumented before they are compiled: each statement calls a builtin with its
+//! mark. A mark is inserted on the line of its statement, so line numbers do not change.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

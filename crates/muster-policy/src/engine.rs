@@ -96,8 +96,8 @@ impl PolicyEngine {
         Ok(())
     }
 
-    /// Load every policy of the folder, in the order of file names. Returns the number of loaded files and the errors of
-    /// the others.
+    /// Load every policy of the folder, in the order of file names. Returns the number of loaded files and the errors
+    /// of the others.
     pub fn load_all_policies(&mut self) -> (usize, Vec<PolicyError>) {
         let mut errors = Vec::new();
         let before = self.loaded.len();
@@ -165,7 +165,8 @@ fn to_milli(number: f64) -> i64 {
     (number * 1_000.0).round() as i64
 }
 
-/// A relative path that exists only in the parent folder. It lets commands run in `python/` find the project's policies.
+/// A relative path that exists only in the parent folder. It lets commands run in `python/` find the project's
+/// policies.
 fn path_in_parent_dir(path: &Path) -> Option<PathBuf> {
     let above = Path::new("..").join(path);
     (path.is_relative() && !path.exists() && above.exists()).then_some(above)

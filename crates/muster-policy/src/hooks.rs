@@ -1,7 +1,7 @@
 //! The seven hooks of policies as typed functions.
 //!
-//! A hook is called in every file that defines it, in the order of file names, and the answers are combined. Answers are
-//! parsed strictly: a wrong type or a runtime error is returned, and the caller decides what it means.
+//! A hook is called in every file that defines it, in the order of file names, and the answers are combined. Answers
+//! are parsed strictly: a wrong type or a runtime error is returned, and the caller decides what it means.
 
 mod answers;
 #[cfg(test)]

@@ -71,7 +71,8 @@ impl Limits {
         eval.set_max_callstack_size(self.call_stack_depth)
     }
 
-    /// True if the next call should get a new heap. Every call then has at least three quarters of [`Self::heap_bytes`].
+    /// True if the next call should get a new heap. Every call then has at least three quarters of
+    /// [`Self::heap_bytes`].
     pub(crate) fn should_replace_heap(&self, heap: Heap) -> bool {
         heap.allocated_bytes() > self.heap_bytes / 4
     }

@@ -1,5 +1,5 @@
-//! Sample views to test policies with: default jobs, tenants, clusters, nodes, candidates and failures, with chosen fields
-//! replaced.
+//! Sample views to test policies with: default jobs, tenants, clusters, nodes, candidates and failures, with chosen
+//! fields replaced.
 //!
 //! They are built by the functions that build the arguments of hooks, so they have the same fields.
 

@@ -1,8 +1,8 @@
 //! The nesting depth of a source and the length of its identifiers, computed from its tokens alone.
 //!
 //! Parsing, compiling and even dropping a deep expression recurses on the stack, and a stack overflow kills the whole
-//! process. The depth is therefore counted before a syntax tree is built. Beside brackets and blocks, each of `x[0][0]`,
-//! `- - x`, `a + b + c`, `lambda: lambda: x` and `elif` adds a level.
+//! process. The depth is therefore counted before a syntax tree is built. Beside brackets and blocks, each of
+//! `x[0][0]`, `- - x`, `a + b + c`, `lambda: lambda: x` and `elif` adds a level.
 
 use starlark_syntax::codemap::CodeMap;
 use starlark_syntax::dialect::Dialect;

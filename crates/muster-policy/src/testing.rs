@@ -1,8 +1,8 @@
 //! Runs the tests of policies: files `NAME_test.gsky` in the same folder.
 //!
-//! A test file loads the policies that it tests, and each of its functions `test_…` runs in its own evaluator, so that no
-//! test affects another. All tests then run a second time with instrumented policies for line coverage. Instrumentation
-//! moves the columns of error messages, so outcomes come from the first run only.
+//! A test file loads the policies that it tests, and each of its functions `test_…` runs in its own evaluator, so
+//! that no test affects another. All tests then run a second time with instrumented policies for line coverage.
+//! Instrumentation moves the columns of error messages, so outcomes come from the first run only.
 
 #[cfg(test)]
 mod tests;

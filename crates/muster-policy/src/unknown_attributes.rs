@@ -191,8 +191,8 @@ impl AttributeChecker<'_> {
         for name in bound_names(&def.body) {
             names.entry(name).or_insert(InferredType::Pending);
         }
-        // Iterate to a fixed point: a name may be bound below the loop or alias that reads it. The type of a name changes
-        // at most twice, from pending to resolved to unknown, so the iteration ends.
+        // Iterate to a fixed point: a name may be bound below the loop or alias that reads it. The type of a name
+        // changes at most twice, from pending to resolved to unknown, so the iteration ends.
         loop {
             let before = names.clone();
             bind_statement(&def.body, &mut names);

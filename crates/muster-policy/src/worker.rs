@@ -1,8 +1,8 @@
 //! Runs policies in a worker process, so that no policy runs in the process of a server.
 //!
 //! The interpreter checks [`Limits`] only between steps, and one step can take long. The worker process therefore has
-//! kernel resource limits, and the caller enforces a deadline: a late process is killed, and the next request starts a new
-//! one with the same bundle. Whatever a policy does, the caller gets an answer or an error.
+//! kernel resource limits, and the caller enforces a deadline: a late process is killed, and the next request starts
+//! a new one with the same bundle. Whatever a policy does, the caller gets an answer or an error.
 
 mod pipe;
 mod process;
@@ -165,9 +165,10 @@ impl Worker {
         answers.into_iter().next().unwrap_or_else(|| Err(self.protocol_violation()))
     }
 
-    /// Call a function of a file once for each call of the batch. The values are sent once, and the calls in few messages.
-    /// The error of a failed call is among the answers; the failure of the process is the answer of all calls that it has
-    /// not answered. A message has [`Confinement::call_time`], and all messages together have `within`.
+    /// Call a function of a file once for each call of the batch. The values are sent once, and the calls in few
+    /// messages. The error of a failed call is among the answers; the failure of the process is the answer of all
+    /// calls that it has not answered. A message has [`Confinement::call_time`], and all messages together have
+    /// `within`.
     pub fn call_each(
         &mut self,
         file: &str,

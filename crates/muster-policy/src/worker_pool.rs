@@ -83,8 +83,8 @@ impl Default for SuspensionRule {
 }
 
 impl SuspensionRule {
-    /// The error of a suspended bundle. It does not change while the suspension lasts: every answer that differs from the
-    /// previous one is recorded.
+    /// The error of a suspended bundle. It does not change while the suspension lasts: every answer that differs from
+    /// the previous one is recorded.
     fn suspension_error(&self, last: &PolicyError) -> PolicyError {
         let last = match last {
             PolicyError::WorkerFailed { message } => message.clone(),

@@ -1,6 +1,6 @@
-//! Clusters that exist in memory only, on one thread, in simulated time.
+//! The simulators: whole clusters in memory, on one thread, in simulated time.
 //!
-//! Nothing here touches the network or a clock: the same input gives the same figures everywhere.
+//! No module uses the network or a real clock: the same input gives the same figures on every machine.
 
 pub mod baseline_replay;
 pub mod campaign;

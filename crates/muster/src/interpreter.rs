@@ -114,7 +114,7 @@ impl StarlarkInterpreter {
         let (number, scope) = (version.number, &version.scope);
         match suspended {
             Some(why) if logged.insert(name.to_string()) => {
-                error!(version = number, %scope, %why, "policy bundle suspended; `muster policy rollback` restores the version before");
+                error!(version = number, %scope, %why, "policy bundle suspended; consider `muster policy rollback`");
             }
             None if logged.remove(name) => {
                 info!(version = number, %scope, "policy bundle answers again and is no longer suspended");

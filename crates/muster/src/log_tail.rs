@@ -51,7 +51,7 @@ impl LogTail {
         self.print_partial_lines()
     }
 
-    /// Prints the output until the attempt ends, the server closes the streams, or the waiter is interrupted or times out.
+    /// Prints the output until the attempt ends, the server closes the streams, Ctrl-C or the deadline.
     pub fn follow(
         &mut self,
         client: &Client,

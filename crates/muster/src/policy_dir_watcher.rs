@@ -68,7 +68,8 @@ impl PolicyDirWatcher {
                 }
                 let message = failure.map(|failure| failure.message);
                 if let Some(reason) = message.as_ref().filter(|_| message != last_logged) {
-                    error!(folder = %self.path.display(), %reason, "policy folder not applied; the active policies stay");
+                    let folder = self.path.display();
+                    error!(%folder, %reason, "policy folder not applied; the active policies stay");
                 }
                 last_logged = message;
             }

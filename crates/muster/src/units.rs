@@ -54,8 +54,8 @@ fn parse_units_or_slurm_ms(text: &str) -> Result<i64, String> {
     read.ok_or_else(|| format!("`{text}` is not a duration; write for example `90s`, `2h`, `1h30m` or `7d`"))
 }
 
-/// `minutes:seconds`, `hours:minutes:seconds`, and `days-hours[:minutes[:seconds]]`. All fields but the first are bounded
-/// (60 seconds, 60 minutes, 24 hours).
+/// `minutes:seconds`, `hours:minutes:seconds`, and `days-hours[:minutes[:seconds]]`. All fields but the first are
+/// bounded (60 seconds, 60 minutes, 24 hours).
 fn parse_slurm_duration_ms(text: &str) -> Option<i64> {
     let (days, clock) = match text.split_once('-') {
         Some((days, clock)) => (Some(parse_digits(days)?), clock),

@@ -1,7 +1,7 @@
 //! The binary encoding of policy values between a worker and its server.
 //!
-//! A batch has thousands of values, so they are not JSON: each is a tag and its contents. The field names of a record are
-//! written once; later records with the same names refer to that list.
+//! A batch has thousands of values, so they are not JSON: each is a tag and its contents. The field names of a record
+//! are written once; later records with the same names refer to that list.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -253,7 +253,8 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| self.value(depth)).collect()
     }
 
-    /// The number of items that follow. Each takes at least a byte, so a larger count is malformed and reserves no memory.
+    /// The number of items that follow. Each takes at least a byte, so a larger count is malformed and reserves no
+    /// memory.
     fn count(&mut self) -> Option<usize> {
         self.number().filter(|count| *count <= self.bytes.len())
     }

@@ -1,5 +1,5 @@
-//! Hostile policies, each in a worker: the caller gets an answer in time and stays unharmed, and the next policy is served.
-//! Those that the interpreter's limits can stop are run in this process as well.
+//! Hostile policies, each in a worker: the caller gets an answer in time and stays unharmed, and the next policy is
+//! served. Those that the interpreter's limits can stop are run in this process as well.
 //!
 //! A separate binary with one test, because other tests in the process would count towards its memory.
 

@@ -13,8 +13,8 @@ pub struct StreamJob {
     pub runtime_ms: u64,
 }
 
-/// Jobs that offer a load, as a share of `gpus`, none with more GPUs than `gpus_max`. Arrivals are a Poisson process and
-/// runtimes exponential; a runtime does not depend on the GPUs that the job gets.
+/// Jobs that offer a load, as a share of `gpus`, none with more GPUs than `gpus_max`. Arrivals are a Poisson process
+/// and runtimes exponential; a runtime does not depend on the GPUs that the job gets.
 pub fn job_stream(seed: u64, count: usize, load: f64, gpus: usize, gpus_max: u32) -> Vec<StreamJob> {
     let sizes: Vec<(u32, u64)> =
         GPU_COUNT_WEIGHTS.into_iter().filter(|(size, _)| *size <= gpus_max).collect();

@@ -7,7 +7,7 @@ use muster_protocol::problem::Problem;
 
 use crate::error::{CliError, Exit};
 
-/// The hint for a missing or invalid token. The server's own hint speaks of headers; users of the command line have flags.
+/// The hint for a missing or invalid token. It replaces the hint of the server, which names headers instead of flags.
 const TOKEN_HINT: &str = "give one with `--token-file FILE`, MUSTER_TOKEN or MUSTER_DATA_DIR";
 
 /// Why a request failed.
@@ -121,7 +121,7 @@ pub fn stream_error(problem: Problem) -> CliError {
     CliError { hint, ..CliError::new(exit_for_status(problem.status, &problem.code), problem.detail) }
 }
 
-/// What the process returns for a refusal, by status and code.
+/// The exit code for a refusal, by HTTP status and refusal code.
 pub fn exit_for_status(status: u16, code: &str) -> Exit {
     match (status, code) {
         (_, "over-quota" | "over-user-quota" | "queue-full" | "dead-dependency") => Exit::Conflict,
@@ -135,7 +135,7 @@ pub fn exit_for_status(status: u16, code: &str) -> Exit {
     }
 }
 
-/// Something that is not ours answered, or a proxy in between.
+/// The first line of a response that is not a problem document, from a proxy or another server.
 fn foreign_response_text(status: StatusCode, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();

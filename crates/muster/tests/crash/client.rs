@@ -1,4 +1,4 @@
-//! Clients that submit under load and remember what they were told.
+//! Clients that submit under load and record the answer to each submission.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,27 +8,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use muster_core::JobId;
 
-/// Clients at once.
+/// Concurrent clients.
 const CLIENTS: usize = 4;
 
-/// What every client was told, by idempotency key.
+/// The answers of all clients, by idempotency key.
 #[derive(Default)]
 pub struct SubmissionLog {
     next: AtomicU64,
     answers: Mutex<BTreeMap<String, SubmissionAnswer>>,
 }
 
-/// What is known of one key.
+/// The answer to a submission.
 #[derive(Debug, Clone, Copy)]
 enum SubmissionAnswer {
-    /// The server said that this job is accepted.
+    /// The server acknowledged this job.
     Acknowledged(JobId),
-    /// The connection broke: it may exist or not.
+    /// The connection broke: the job may or may not exist.
     Unconfirmed,
 }
 
 impl SubmissionLog {
-    /// Submit from several clients until `until` returns, which kills the server.
+    /// Submits from several clients until `until`, which kills the server, returns.
     pub fn submit_while(&self, address: SocketAddr, until: impl FnOnce()) {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -52,32 +52,32 @@ impl SubmissionLog {
         }
     }
 
-    /// Ask again for every key: what was acknowledged must be the same job, what was unknown becomes one job.
+    /// Repeats every submission: an acknowledged key must give the same job, an unconfirmed key gives one job.
     pub fn resubmit_all(&self, address: SocketAddr) -> BTreeMap<String, JobId> {
         let mut link = HttpConnection::open(address).expect("the server listens");
-        let told = self.answers.lock().expect("no client panicked").clone();
-        let settled = told.into_iter().map(|(key, told)| {
+        let answers = self.answers.lock().expect("no client panicked").clone();
+        let jobs = answers.into_iter().map(|(key, answer)| {
             let job = link.submit(&key).unwrap_or_else(|| panic!("{key} was not accepted"));
-            if let SubmissionAnswer::Acknowledged(first) = told {
+            if let SubmissionAnswer::Acknowledged(first) = answer {
                 assert_eq!(first, job, "{key} was acknowledged as one job and is another");
             }
             (key, job)
         });
-        settled.collect()
+        jobs.collect()
     }
 
-    /// Keys that were acknowledged.
+    /// The number of acknowledged keys.
     pub fn acknowledged(&self) -> usize {
-        let told = self.answers.lock().expect("no client panicked");
-        told.values().filter(|told| matches!(told, SubmissionAnswer::Acknowledged(_))).count()
+        let answers = self.answers.lock().expect("no client panicked");
+        answers.values().filter(|answer| matches!(answer, SubmissionAnswer::Acknowledged(_))).count()
     }
 
-    fn record(&self, key: &str, told: SubmissionAnswer) {
-        self.answers.lock().expect("no client panicked").insert(key.to_string(), told);
+    fn record(&self, key: &str, answer: SubmissionAnswer) {
+        self.answers.lock().expect("no client panicked").insert(key.to_string(), answer);
     }
 }
 
-/// One kept connection.
+/// A persistent connection.
 struct HttpConnection {
     address: SocketAddr,
     stream: BufReader<TcpStream>,
@@ -88,7 +88,7 @@ impl HttpConnection {
         Ok(HttpConnection { address, stream: BufReader::new(TcpStream::connect(address)?) })
     }
 
-    /// Submit under a key. `None` when the connection broke.
+    /// Submits with a key; `None` if the connection broke.
     fn submit(&mut self, key: &str) -> Option<JobId> {
         let body = format!(
             r#"{{"name":"{key}","gpu_count":1,"command":["true"],"annotations":{{"muster.sim/runtime":"60ms"}}}}"#

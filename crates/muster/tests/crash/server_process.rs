@@ -1,4 +1,4 @@
-//! One life of a server: from its start to the kill.
+//! A server process, from its start to the kill.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,21 +7,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A server process.
 pub struct ServerProcess {
     child: RefCell<Child>,
     address: SocketAddr,
 }
 
 impl ServerProcess {
-    /// Start the server on this folder and wait until it leads.
+    /// Starts the server on this folder and waits until it is leader.
     pub fn start(folder: &Path, database: Option<&str>) -> ServerProcess {
-        let life = ServerProcess::launch(folder, database);
-        life.wait_until_ready(folder);
-        life
+        let server = ServerProcess::launch(folder, database);
+        server.wait_until_ready(folder);
+        server
     }
 
-    /// Start a server beside one that leads.
+    /// Starts a standby.
     pub fn start_beside(folder: &Path, database: &str) -> ServerProcess {
         ServerProcess::launch(folder, Some(database))
     }
@@ -39,14 +38,12 @@ impl ServerProcess {
         ServerProcess { child: RefCell::new(child), address }
     }
 
-    /// Send a signal.
     pub fn signal(&self, name: &str) {
         let id = self.child.borrow().id().to_string();
         let sent = Command::new("kill").arg(format!("-{name}")).arg(id).status();
         assert!(sent.expect("kill runs").success());
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -58,15 +55,15 @@ impl ServerProcess {
         child.wait().expect("the server is gone");
     }
 
-    /// SIGTERM, and wait.
+    /// Sends SIGTERM and waits for the process.
     pub fn stop(&self) {
         let mut child = self.child.borrow_mut();
         let sent = Command::new("kill").arg(child.id().to_string()).status();
         assert!(sent.expect("kill runs").success());
-        assert!(child.wait().expect("the server ends").success(), "the server did not stop in order");
+        assert!(child.wait().expect("the server ends").success(), "the server did not stop cleanly");
     }
 
-    /// Wait until it leads.
+    /// Waits until it is leader.
     pub fn wait_until_ready(&self, folder: &Path) {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(60) {
@@ -115,7 +112,7 @@ fn is_ready(address: SocketAddr) -> bool {
         && answer.starts_with("HTTP/1.1 200")
 }
 
-/// A folder of its own, removed at the end unless the test failed.
+/// A temporary folder, removed at the end unless the test failed.
 pub struct TempDir(PathBuf);
 
 impl TempDir {
@@ -138,7 +135,7 @@ impl Drop for TempDir {
     }
 }
 
-/// Chance, repeatable: xorshift from a seed.
+/// A seeded xorshift generator.
 pub struct SeededRandom(u64);
 
 impl SeededRandom {

@@ -1,4 +1,4 @@
-//! The success criteria of the commissioning document, each tried on the running product.
+//! The success criteria of the commissioning document, each tested on the running product.
 //!
 //! `make criteria` runs these alone and prints `ok` for each.
 
@@ -10,30 +10,30 @@ use muster_store::testing;
 use super::console::Console;
 use super::docs::{root, run_demo};
 
-/// Runs for long enough to be in the way.
+/// Runs until the end of the test.
 const LONG_RUNTIME: &str = "--annotation muster.sim/runtime=60s";
 /// Ends almost at once.
 const SHORT_RUNTIME: &str = "--annotation muster.sim/runtime=200ms";
 
-/// A fresh cluster of two nodes with four GPUs each.
+/// A new cluster of two nodes with four GPUs each.
 fn cluster(name: &str) -> Console {
     let mut console = Console::open(&format!("criteria-{name}"));
     console.serve(&["muster", "dev"]);
     console
 }
 
-/// Type a command that must succeed.
+/// Runs a command that must succeed.
 fn run_ok(console: &mut Console, command: &str) -> String {
     let (output, code) = console.run_command(command);
     assert_eq!(code, 0, "$ {command}\n{output}");
     output
 }
 
-/// Type a command that must succeed and show all these words.
+/// Runs a command that must succeed and print all these words.
 fn assert_output_contains(console: &mut Console, command: &str, words: &[&str]) {
     let output = run_ok(console, command);
     for word in words {
-        assert!(output.contains(word), "$ {command}\ndoes not show `{word}`:\n{output}");
+        assert!(output.contains(word), "$ {command}\ndoes not print `{word}`:\n{output}");
     }
 }
 
@@ -57,7 +57,7 @@ fn multi_tenant_support() {
         run_ok(&mut console, &format!("muster submit --tenant red --gpus 4 {LONG_RUNTIME} -- python a.py"));
     }
     run_ok(&mut console, &format!("muster submit --tenant blue --gpus 4 {LONG_RUNTIME} -- python b.py"));
-    // Red has its share, so its second job waits although blue's came later and runs.
+    // The quota of red is used up, so its second job waits although the later job of blue runs.
     run_ok(&mut console, "until_state job-1 Running; until_state job-3 Running");
     assert_output_contains(&mut console, "muster why job-2", &["QuotaTenant"]);
     let blue = run_ok(&mut console, "muster ps --tenant blue -o name");
@@ -80,7 +80,7 @@ fn priority_based_queueing() {
             &format!("muster submit --gpus 4 --priority {priority} {SHORT_RUNTIME} -- python b.py"),
         );
     }
-    // The later one asks for more, and is first in the line.
+    // The later job has the higher priority and is first in the queue.
     run_ok(&mut console, "muster cancel job-1");
     assert_output_contains(
         &mut console,
@@ -158,10 +158,10 @@ fn cli_tool() {
 
 #[test]
 fn postgresql_persistence() {
-    // `make criteria` must not print `ok` for what was not tried.
+    // `make criteria` must not print `ok` for a criterion that was not tested.
     let Some(postgres) = testing::shared_postgres() else {
-        let wanted = std::env::var_os("MUSTER_CRITERIA").is_some();
-        assert!(!wanted, "PostgreSQL is not installed, so this criterion cannot be shown");
+        let required = std::env::var_os("MUSTER_CRITERIA").is_some();
+        assert!(!required, "PostgreSQL is not installed, so this criterion cannot be tested");
         return;
     };
     let at = postgres.create_database().unwrap();
@@ -190,8 +190,8 @@ fn configuration_management() {
 
 #[test]
 fn documentation() {
-    // What each document is for, by the headings that a reader looks for.
-    let wanted: [(&str, &[&str]); 6] = [
+    // Each document with the headings that readers look for.
+    let required: [(&str, &[&str]); 6] = [
         ("README.md", &["## Start", "## What works today", "## Not yet"]),
         ("ARCHITECTURE.md", &["## The path of a job", "## Crates", "## The laws"]),
         ("CONTRIBUTING.md", &[]),
@@ -199,20 +199,20 @@ fn documentation() {
         ("docs/API_REFERENCE.md", &["### `POST /api/v1/jobs`", "### `GET /metrics`"]),
         ("docs/design.md", &["## Architecture", "## Decisions", "## Failure handling", "## Sources"]),
     ];
-    for (document, headings) in wanted {
+    for (document, headings) in required {
         let text = std::fs::read_to_string(root().join(document)).unwrap();
         for heading in headings {
             assert!(text.lines().any(|line| line.starts_with(heading)), "{document} has no `{heading}`");
         }
         for path in paths(&text) {
-            assert!(root().join(path).exists(), "{document} names `{path}`, which is not there");
+            assert!(root().join(path).exists(), "{document} names `{path}`, which does not exist");
         }
     }
     let licence = std::fs::read_to_string(root().join("LICENSE")).unwrap();
     assert!(licence.starts_with("MIT License"), "{licence}");
 }
 
-/// The files and folders that a document names between backticks.
+/// The files and folders that a document names in backticks.
 fn paths(text: &str) -> Vec<&str> {
     let quoted = text.split('`').skip(1).step_by(2);
     let begins = ["docs/", "crates/", "policies/", "scripts/", "config/"];

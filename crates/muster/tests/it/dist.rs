@@ -1,4 +1,4 @@
-//! The step that packs a release, tried with the binary of the tests.
+//! `scripts/dist.sh` packs a release, here with the binary of the tests.
 
 use std::path::Path;
 use std::process::Command;

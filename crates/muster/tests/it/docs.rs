@@ -1,17 +1,17 @@
-//! The commands of the documents do what the documents say.
+//! The commands of README and GETTING_STARTED succeed and print what these documents show.
 
 use std::path::{Path, PathBuf};
 
 use super::console::Console;
 use super::{expect, markdown};
 
-/// Where the project lies.
+/// The root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Run every command of a document against a fresh `muster dev`. Commands must succeed, or return what `? N` says; output is compared where
-/// the document shows some. A document that is not written yet is skipped.
+/// Runs every command of a document against a fresh `muster dev`. A command must succeed, or return the exit code of
+/// `? N`; its output is compared if the document shows one. A document that does not exist is skipped.
 fn run_document(path: &str) {
     let Ok(text) = std::fs::read_to_string(root().join(path)) else { return };
     let mut console = Console::open(&path.replace(['/', '.'], "-"));
@@ -40,7 +40,7 @@ fn readme() {
     run_document("README.md");
 }
 
-/// The scripted tour, from its first line to its last.
+/// Runs the demo script.
 pub fn run_demo() {
     let mut demo = std::process::Command::new(root().join("scripts/demo.sh"));
     let output = demo.env("MUSTER_BIN", env!("CARGO_BIN_EXE_muster")).output().unwrap();
@@ -52,6 +52,6 @@ pub fn run_demo() {
         String::from_utf8_lossy(&output.stderr)
     );
     for word in ["QuotaTenant", "urgent", "tenant.create", "Done. `make run`"] {
-        assert!(shown.contains(word), "the demo does not show `{word}`:\n{shown}");
+        assert!(shown.contains(word), "the demo does not print `{word}`:\n{shown}");
     }
 }

@@ -1,4 +1,4 @@
-//! The binary as a worker for policies, as whoever asks would start it.
+//! The binary as a policy worker, started as a server starts it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use muster_policy::{Confinement, PolicyValue, Worker, WorkerCommand};
 
 #[test]
 fn the_muster_binary_serves_as_policy_worker() {
-    let launch =
+    let command =
         WorkerCommand { program: env!("CARGO_BIN_EXE_muster").into(), args: vec!["policy-worker".into()] };
-    let patient = Confinement { call_time: Duration::from_secs(1), ..Confinement::default() };
-    let mut worker = Worker::new(launch, patient);
+    let confinement = Confinement { call_time: Duration::from_secs(1), ..Confinement::default() };
+    let mut worker = Worker::new(command, confinement);
     let source = "
 def gpus(job):
     return job.gpus + 1

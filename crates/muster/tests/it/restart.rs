@@ -1,4 +1,4 @@
-//! Restarts are normal: whoever follows a job does not notice that the server was killed.
+//! Restarts are normal: `muster run` follows a job across a kill and restart of the server.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn start(address: &str, folder: &Path) -> Server {
     Server::start_at(address, &["muster", "dev", "--real"], folder)
 }
 
-/// Free a moment ago; the same one is needed twice.
+/// A fixed address, because both servers need the same one.
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }

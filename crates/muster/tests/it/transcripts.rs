@@ -1,4 +1,4 @@
-//! The sessions in `tests/transcripts`, each against a fresh server.
+//! Runs the transcripts of `tests/transcripts`, each against a fresh server.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ transcripts! {
 #[test]
 fn every_transcript_is_run() {
     let names = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
-    for path in names.filter(|path| path.extension().is_some_and(|ending| ending == "md")) {
+    for path in names.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
         let name = path.file_stem().unwrap().to_str().unwrap();
         assert!(NAMES.contains(&name), "`{name}` is not in the list of transcripts");
     }
@@ -78,8 +78,9 @@ fn run(name: &str) {
         std::fs::write(&file, updated_transcript(&text, &seen)).unwrap();
         return;
     }
-    let wrong: Vec<String> = seen.iter().filter_map(|(step, answer)| mismatch_text(step, answer)).collect();
-    assert!(wrong.is_empty(), "{}\n{}", file.display(), wrong.join("\n"));
+    let mismatches: Vec<String> =
+        seen.iter().filter_map(|(step, answer)| mismatch_text(step, answer)).collect();
+    assert!(mismatches.is_empty(), "{}\n{}", file.display(), mismatches.join("\n"));
 }
 
 fn matches_transcript(step: &Step, (output, code): &(String, i32)) -> bool {
@@ -101,16 +102,16 @@ fn mismatch_text(step: &Step, answer: &(String, i32)) -> Option<String> {
     ))
 }
 
-/// The same text with what was seen. What matches stays, with its wildcards.
+/// The text with the actual outputs. An expected output that matches stays, with its wildcards.
 fn updated_transcript(text: &str, seen: &[(Step, (String, i32))]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
     for (step, answer) in seen.iter().rev().filter(|(step, answer)| !matches_transcript(step, answer)) {
-        let typed = step.command.lines().count();
+        let command_lines = step.command.lines().count();
         let mut new: Vec<String> = expect::with_wildcards(&answer.0).lines().map(str::to_string).collect();
         if answer.1 != 0 {
             new.push(format!("? {}", answer.1));
         }
-        lines.splice(step.line + typed..step.end, new);
+        lines.splice(step.line + command_lines..step.end, new);
     }
     lines.join("\n") + "\n"
 }

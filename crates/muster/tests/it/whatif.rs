@@ -1,4 +1,4 @@
-//! The history of a server that really ran, replayed.
+//! What-if replays of the history of a live server.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::session::Session;
 
-/// Live decisions replayed without a change are the same: each is made again from the journal of a server that ran, by
-/// the planner of now, after submissions, preemption, a drain, a hold and cancellations.
+/// Live decisions replayed without a change are identical: the current planner repeats each one from the journal of a
+/// live server, after submissions, preemption, a drain, a hold and cancellations.
 #[test]
 fn replaying_unchanged_history_reproduces_every_decision() {
     let session = Session::new("history", &[]);
@@ -48,17 +48,17 @@ fn replaying_unchanged_history_reproduces_every_decision() {
     assert!(wait("changed") < wait("really"), "{} {}", wait("changed"), wait("really"));
     assert_eq!(more["changed"]["ended"], 36);
 
-    // The file of the server, read by itself, says the same.
+    // The database file of the server, read directly, gives the same figures.
     let file = session.folder.join("data/muster.db");
     let from_file = session.whatif(&format!("--add-nodes 4x8xH100 --journal {}", path(&file)));
     assert_eq!(from_file["changed"]["wait_mean_s"], more["changed"]["wait_mean_s"]);
     session.stop_and_remove();
 }
 
-/// The same where the journal is in PostgreSQL: by the server, and by whoever reads the database.
+/// The same with a journal in PostgreSQL: replayed by the server, and read directly from the database.
 #[test]
 fn a_history_in_postgresql_can_be_replayed() {
-    // Where it is not installed this says so; on CI it must be.
+    // Skipped with a message if PostgreSQL is not installed; on CI that is a failure.
     let Some(postgres) = testing::shared_postgres() else { return };
     let at = postgres.create_database().unwrap();
     let url = format!("postgres://{}@/{}?host={}", at.user, at.database, at.host);
@@ -68,14 +68,15 @@ fn a_history_in_postgresql_can_be_replayed() {
         session.run_ok("submit --tenant red --gpus 4 --annotation muster.sim/runtime=4s -- work");
     }
     session.run_ok("wait job-1 job-2 job-3 --timeout 120s");
-    let asked = session.whatif("--set tenants.red.max_gpus=8");
-    let read = session.whatif(&format!("--set tenants.red.max_gpus=8 --journal {url}"));
-    assert_eq!((&asked["decisions"], &asked["decisions_different"]), (&Value::from(3), &Value::from(0)));
+    let from_server = session.whatif("--set tenants.red.max_gpus=8");
+    let from_database = session.whatif(&format!("--set tenants.red.max_gpus=8 --journal {url}"));
+    let decisions = (&from_server["decisions"], &from_server["decisions_different"]);
+    assert_eq!(decisions, (&Value::from(3), &Value::from(0)));
     assert_eq!(
-        (&asked["sooner"], &asked["changed"]["wait_max_s"]),
-        (&read["sooner"], &read["changed"]["wait_max_s"])
+        (&from_server["sooner"], &from_server["changed"]["wait_max_s"]),
+        (&from_database["sooner"], &from_database["changed"]["wait_max_s"])
     );
-    assert_eq!(asked["sooner"], 2);
+    assert_eq!(from_server["sooner"], 2);
     let replayed = session.run_ok(&format!("sim replay {url} --nodes 2x4xH100 --columns done --no-headers"));
     assert_eq!(replayed.trim(), "3");
     session.stop_and_remove();

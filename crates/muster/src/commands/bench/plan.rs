@@ -60,8 +60,8 @@ fn table(measures: &[PlanMeasure]) -> String {
     measures.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The first round on an empty cluster with more jobs and gangs than it holds, then steady rounds in which some jobs end
-/// and as many arrive.
+/// The first round on an empty cluster with more jobs and gangs than it holds, then steady rounds in which some jobs
+/// end and as many arrive.
 fn placements(nodes: usize) -> Vec<PlanMeasure> {
     let before = resident_mib();
     let mut state = synthetic_cluster(nodes, TENANTS, false);

@@ -2,8 +2,8 @@
 //! to a planner round.
 //!
 //! Functions are called as the server calls them, with all limits in force. Other Starlark interpreters call the same
-//! functions with the same arguments if a Python has them. Times are CPU time, and wall-clock time where a worker process
-//! does the work.
+//! functions with the same arguments if a Python has them. Times are CPU time, and wall-clock time where a worker
+//! process does the work.
 
 mod calls;
 mod load;

@@ -178,7 +178,7 @@ struct WhatIfFigureRow {
 
 const FIGURE_COLUMNS: [Column<WhatIfFigureRow>; 4] = [
     Column::new("FIGURE", |row| row.name.into()),
-    Column::new("ACTUAL", |row| row.values[0].clone().into()),
+    Column::new("REALLY", |row| row.values[0].clone().into()),
     Column::new("REPLAYED", |row| row.values[1].clone().into()),
     Column::new("CHANGED", |row| row.values[2].clone().into()),
 ];
@@ -196,7 +196,7 @@ const TENANT_COLUMNS: [Column<WhatIfTenant>; 8] = [
     Column::new("JOBS", |row| row.really.jobs.into()),
     Column::new("SOONER", |row| row.sooner.into()),
     Column::new("LATER", |row| row.later.into()),
-    Column::new("WAIT ACTUAL", |row| seconds_text(row.really.wait_mean_s).into()),
+    Column::new("WAIT REALLY", |row| seconds_text(row.really.wait_mean_s).into()),
     Column::new("REPLAYED", |row| seconds_text(row.replayed.wait_mean_s).into()),
     Column::new("CHANGED", |row| compared_cell(row.replayed.wait_mean_s, row.changed.wait_mean_s)),
     Column::new("GPU-HOURS", |row| gpu_hours_text(&row.really, &row.changed).into()),
@@ -207,8 +207,8 @@ const JOB_COLUMNS: [Column<WhatIfJob>; 6] = [
     Column::new("NAME", |row| row.name.as_str().into()),
     Column::new("TENANT", |row| row.tenant_id.as_str().into()),
     Column::new("GAINS", |row| gain_cell(row.gained_s)),
-    Column::new("ACTUAL START", |row| Cell::or_dash(row.really.started_at.as_deref().map(to_the_second))),
-    Column::new("CHANGED START", |row| Cell::or_dash(row.changed.started_at.as_deref().map(to_the_second))),
+    Column::new("START REALLY", |row| Cell::or_dash(row.really.started_at.as_deref().map(to_the_second))),
+    Column::new("START CHANGED", |row| Cell::or_dash(row.changed.started_at.as_deref().map(to_the_second))),
 ];
 
 /// A moment without fractions of a second: `2026-03-01 09:00:00`.

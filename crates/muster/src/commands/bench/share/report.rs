@@ -6,9 +6,9 @@ use crate::output::{Cell, Column};
 
 /// The model in short, printed below the table.
 pub const TABLE_NOTE: &str = "\
-slowdown 1 is a job alone on a whole GPU. Two jobs sharing a GPU: measured on an H200. More jobs: neighbour slowdowns are
-added, scaled by share under MPS limits. Share s of the multiprocessors without neighbours: 1 + (h-1)(1/s-1), h measured
-at one half. Memory-bound jobs in a MIG instance slow down with its memory slices.
+slowdown 1 is a job alone on a whole GPU. Two jobs sharing a GPU: measured on an H200. More jobs: neighbour slowdowns
+are added, scaled by share under MPS limits. Share s of the multiprocessors without neighbours: 1 + (h-1)(1/s-1),
+h measured at one half. Memory-bound jobs in a MIG instance slow down with its memory slices.
 muster-mps: the same planner with isolation requests ignored.";
 
 pub const COLUMNS: [Column<SharingRow>; 8] = [
