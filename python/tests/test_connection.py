@@ -1,4 +1,4 @@
-"""Resolving the server and its token, and parsing responses."""
+"""Where the server is, who we are to it, and what its answers become."""
 
 from __future__ import annotations
 

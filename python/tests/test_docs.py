@@ -1,4 +1,4 @@
-"""The programs of `docs/python.md` run as printed."""
+"""The programs of the document run, one after the other, as they stand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! The server under test: the release binary in its own process, on a new data folder.
+//! The release binary in a process of its own, on a fresh data folder.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -10,39 +10,41 @@ use anyhow::{Context, Result, bail};
 
 use crate::http::Connection;
 
-/// A running server, killed on drop.
+/// A running server; killed when dropped.
 pub struct Server {
     child: Child,
+    /// Where it listens.
     pub address: SocketAddr,
 }
 
-/// A temporary folder, deleted on drop.
-pub struct TempFolder(pub PathBuf);
+/// A folder that is removed when dropped.
+pub struct Folder(pub PathBuf);
 
-impl TempFolder {
-    pub fn new(name: &str) -> Result<TempFolder> {
+impl Folder {
+    /// A fresh folder.
+    pub fn new(name: &str) -> Result<Folder> {
         let path = std::env::temp_dir().join(format!("muster-bench-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path)?;
-        Ok(TempFolder(path))
+        Ok(Folder(path))
     }
 }
 
-impl Drop for TempFolder {
+impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl Server {
-    /// Start the server on a data folder, with a simulated cluster of `nodes` nodes with eight GPUs each, and wait
-    /// until it is ready.
+    /// Start on a data folder, with a simulated cluster of so many nodes of eight GPUs, and wait until it is
+    /// ready.
     pub fn start(folder: &Path, nodes: usize, database: Option<&str>) -> Result<Server> {
         let cluster = folder.join("cluster.yaml");
         let text = format!(
             "nodes:\n  - name: gpu\n    count: {nodes}\n    cpus: 128\n    memory_gib: 1024\n    gpus: {{ model: \"NVIDIA H100 80GB HBM3\", count: 8, memory_mib: 81559 }}\n"
         );
         std::fs::write(&cluster, text)?;
-        let mut command = Command::new(muster_binary()?);
+        let mut command = Command::new(binary()?);
         command.args(["dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.join("data"));
         command.arg("--cluster").arg(&cluster);
         if let Some(url) = database {
@@ -59,8 +61,8 @@ impl Server {
     fn wait_until_ready(&self) -> Result<()> {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(120) {
-            if let Ok((200, _)) = Connection::open(self.address)
-                .and_then(|mut connection| connection.request("GET", "/readyz", ""))
+            if let Ok((200, _)) =
+                Connection::open(self.address).and_then(|mut link| link.call("GET", "/readyz", ""))
             {
                 return Ok(());
             }
@@ -77,7 +79,7 @@ impl Server {
         Ok(kib / 1024.0)
     }
 
-    /// Stop the server with SIGTERM and wait for its exit.
+    /// Stop in order, as SIGTERM does.
     pub fn stop(mut self) -> Result<()> {
         Command::new("kill").arg(self.child.id().to_string()).status()?;
         self.child.wait()?;
@@ -92,8 +94,8 @@ impl Drop for Server {
     }
 }
 
-/// The `muster` binary in the folder of this one.
-pub fn muster_binary() -> Result<PathBuf> {
+/// The binary beside this one.
+pub fn binary() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("muster");
     if !path.exists() {
         bail!("{} is missing: `make bench` builds it first", path.display());
@@ -101,13 +103,13 @@ pub fn muster_binary() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Parse the URL that the server prints. A thread drains the rest of its output, so that the pipe does not fill up.
+/// Read the URL that the server prints, and leave a thread behind that keeps its output from filling up.
 fn listening_address(mut output: impl BufRead + Send + 'static) -> Result<SocketAddr> {
     let mut line = String::new();
     loop {
         line.clear();
         if output.read_line(&mut line)? == 0 {
-            bail!("the server exited before it printed its address");
+            bail!("the server ended before it said where it listens");
         }
         if let Some((_, rest)) = line.split_once("http://") {
             let address = rest.split([' ', '/', '\n']).next().unwrap_or_default().parse()?;

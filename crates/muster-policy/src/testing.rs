@@ -1,174 +1,183 @@
-//! Runs the tests of policies: files `NAME_test.gsky` in the same folder.
+//! Tests of policies: `NAME_test.gsky` beside them.
 //!
-//! A test file loads the policies that it tests, and each of its functions `test_…` runs in its own evaluator, so
-//! that no test affects another. All tests then run a second time with instrumented policies for line coverage.
-//! Instrumentation moves the columns of error messages, so outcomes come from the first run only.
+//! A test file loads what it tests, and each of its functions `test_…` runs in an interpreter of its own. What it loads
+//! are the real functions, compiled once more; nothing a test does reaches another. Then all of it runs a second time
+//! with marks in the policies, which say which lines ran: marks would move the columns of messages, so the first run
+//! says what is wrong and the second only what was reached.
 
+mod coverage;
+mod expect;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use starlark::environment::{FrozenModule, Module};
+use starlark::environment::{FrozenModule, Globals, Module};
 use starlark::eval::Evaluator;
 
-use crate::builtins::Registry;
-use crate::coverage::{Coverage, CoverageRecorder};
+pub use coverage::Coverage;
+pub(crate) use coverage::Marker;
+
+use crate::builtins::{Registry, names_of_policies};
+use crate::bundle::place_of;
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::load::{self, LoadMode};
-use crate::policy_files::is_test_file;
-use crate::signature::Signature;
-use crate::syntax::definition_span;
+use crate::load::{self, ENDING, Manner, Printer};
+use crate::signature::Takes;
 
-/// The prefix of test functions.
-const TEST_FUNCTION_PREFIX: &str = "test_";
+/// How the names of tests begin.
+const PREFIX: &str = "test_";
 
-/// The outcome of one test.
+/// What test files find besides what policies find.
+pub(crate) static TEST_NAMES: LazyLock<Globals> =
+    LazyLock::new(|| expect::names_of_tests(names_of_policies()).build());
+
+/// What policies find while their lines are counted.
+pub(crate) static MARKED_NAMES: LazyLock<Globals> =
+    LazyLock::new(|| coverage::marks(names_of_policies()).build());
+
+/// How a test ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TestOutcome {
+pub struct Outcome {
+    /// The file it stands in.
     pub file: String,
-    /// The test function; `None` if the file does not load or has no tests.
+    /// Its name; none where the file itself does not run.
     pub name: Option<String>,
-    /// The first line of the function, counted from one.
+    /// Where it begins, counted from one.
     pub line: usize,
-    /// `None` if the test passed.
+    /// What is wrong, if anything.
     pub error: Option<PolicyError>,
-    pub elapsed: Duration,
+    /// How long it took.
+    pub took: Duration,
 }
 
-/// The outcomes of the tests of a bundle.
+/// What came of the tests of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TestReport {
-    /// In the order of files and lines.
-    pub outcomes: Vec<TestOutcome>,
-    /// Line coverage of the policies that the tests loaded, by file.
+pub struct Tested {
+    /// Each test, in the order of files and lines.
+    pub outcomes: Vec<Outcome>,
+    /// The policies that were loaded, and which of their lines ran.
     pub coverage: BTreeMap<String, Coverage>,
 }
 
-/// Run the tests of these files of a bundle, and measure coverage.
-pub fn run_tests(files: &BTreeMap<String, String>, tests: &[&str], limits: &Limits) -> TestReport {
-    let run = |mode: LoadMode, limits: &Limits| -> Vec<TestOutcome> {
-        tests.iter().flat_map(|file| run_test_file(files, file, limits, mode)).collect()
-    };
-    let outcomes = run(LoadMode::Tests, limits);
-    let recorder = CoverageRecorder::default();
-    run(LoadMode::Coverage(&recorder), &coverage_limits(limits));
-    TestReport { outcomes, coverage: recorder.into_coverage() }
+/// Whether a file of this name tests policies.
+pub fn is_test(name: &str) -> bool {
+    name.strip_suffix(ENDING).is_some_and(|stem| stem.ends_with("_test."))
 }
 
-/// Run all tests of a bundle, and return one line for each that fails.
-pub fn failed_tests(files: &BTreeMap<String, String>, limits: &Limits) -> Vec<String> {
-    let tests = files.keys().filter(|file| is_test_file(file));
-    let outcomes = tests.flat_map(|file| run_test_file(files, file, limits, LoadMode::Tests));
-    let failure_line = |outcome: TestOutcome| {
+/// Run the tests of these files of a bundle.
+pub fn test(files: &BTreeMap<String, String>, tests: &[&str], limits: &Limits) -> Tested {
+    let run = |manner: Manner, limits: &Limits| -> Vec<Outcome> {
+        tests.iter().flat_map(|file| test_file(files, file, limits, manner)).collect()
+    };
+    let outcomes = run(Manner::Tests, limits);
+    let marker = Marker::default();
+    run(Manner::Marked(&marker), &roomy(limits));
+    Tested { outcomes, coverage: marker.into_coverage() }
+}
+
+/// What is wrong with the tests of a bundle, if anything: each failed test in a line.
+pub fn failing(files: &BTreeMap<String, String>, limits: &Limits) -> Vec<String> {
+    let tests = files.keys().filter(|file| is_test(file));
+    let outcomes = tests.flat_map(|file| test_file(files, file, limits, Manner::Tests));
+    let told = |outcome: Outcome| {
         let error = outcome.error?;
         let name = outcome.name.map_or(String::new(), |name| format!(" {name}"));
         Some(format!("{}:{}{name}: {error}", outcome.file, outcome.line))
     };
-    outcomes.filter_map(failure_line).collect()
+    outcomes.filter_map(told).collect()
 }
 
-/// Wider limits: marks take steps, time, source bytes and nesting.
-fn coverage_limits(limits: &Limits) -> Limits {
+/// Marks are steps and letters too.
+fn roomy(limits: &Limits) -> Limits {
     Limits {
         steps: limits.steps.saturating_mul(4),
-        call_time: limits.call_time * 4,
+        time: limits.time * 4,
         load_time: limits.load_time * 4,
         source_bytes: limits.source_bytes.saturating_mul(16),
-        syntax_depth: limits.syntax_depth.saturating_mul(4),
+        nesting: limits.nesting.saturating_mul(4),
         ..*limits
     }
 }
 
-/// Run the tests of one file. A file that does not load or has no tests counts as one failed test.
-fn run_test_file(
-    files: &BTreeMap<String, String>,
-    file: &str,
-    limits: &Limits,
-    mode: LoadMode,
-) -> Vec<TestOutcome> {
-    let started_at = Instant::now();
-    let file_failed = |error| {
-        vec![TestOutcome {
+/// The tests of one file. That it does not run is an outcome as well, and so is that there is nothing to run.
+fn test_file(files: &BTreeMap<String, String>, file: &str, limits: &Limits, manner: Manner) -> Vec<Outcome> {
+    let began = Instant::now();
+    let broken = |error| {
+        vec![Outcome {
             file: file.to_string(),
             name: None,
             line: 1,
             error: Some(error),
-            elapsed: started_at.elapsed(),
+            took: began.elapsed(),
         }]
     };
-    let (module, registry) = match load::load_test_file(files, file, limits, mode) {
+    let (module, registry) = match load::load_test(files, file, limits, manner) {
         Ok(loaded) => loaded,
-        Err(error) => return file_failed(error),
+        Err(error) => return broken(error),
     };
-    let tests = test_functions(&module, file, files.get(file).map(String::as_str).unwrap_or_default());
+    let tests = tests_of(&module, file, files.get(file).map(String::as_str).unwrap_or_default());
     if tests.is_empty() {
-        let message = format!("the file defines no function `{TEST_FUNCTION_PREFIX}…`");
-        return file_failed(PolicyError::Invalid { file: file.to_string(), message });
+        let what = format!("there is no test in it: a function `{PREFIX}…`");
+        return broken(PolicyError::Somewhere { file: file.to_string(), what });
     }
-    let run = |(line, name): (usize, String)| {
-        let started_at = Instant::now();
-        // Registrations of one test are not visible to the next.
-        let registry = registry.with_same_rules();
-        let outcome = run_test(&module, (file, &name), &registry, limits, mode);
-        if let LoadMode::Coverage(recorder) = mode {
-            recorder.record_reached(&registry.take_reached_marks());
+    let one = |(line, name): (usize, String)| {
+        let began = Instant::now();
+        // What a test registers is gone after it.
+        let registry = registry.fresh();
+        let ended = run(&module, (file, &name), &registry, limits, manner);
+        if let Manner::Marked(marker) = manner {
+            marker.ran(&registry.take_ran());
         }
-        let elapsed = started_at.elapsed();
-        TestOutcome { file: file.to_string(), name: Some(name), line, error: outcome.err(), elapsed }
+        Outcome { file: file.to_string(), name: Some(name), line, error: ended.err(), took: began.elapsed() }
     };
-    tests.into_iter().map(run).collect()
+    tests.into_iter().map(one).collect()
 }
 
-/// The test functions of a file with their lines, in the order of lines.
-fn test_functions(module: &FrozenModule, file: &str, source: &str) -> Vec<(usize, String)> {
-    let names = module.names().filter(|name| name.as_str().starts_with(TEST_FUNCTION_PREFIX));
-    let line =
-        |name: &str| definition_span(file, source, name).map_or(1, |span| span.resolve().span.begin.line + 1);
+/// The tests that a file tells, with their lines, in that order.
+fn tests_of(module: &FrozenModule, file: &str, source: &str) -> Vec<(usize, String)> {
+    let names = module.names().filter(|name| name.as_str().starts_with(PREFIX));
+    let line = |name: &str| place_of(file, source, name).map_or(1, |span| span.resolve().span.begin.line + 1);
     let mut tests: Vec<(usize, String)> =
         names.map(|name| (line(name.as_str()), name.as_str().to_string())).collect();
     tests.sort();
     tests
 }
 
-/// Run one test in its own evaluator.
-fn run_test(
+/// Run one test in an interpreter of its own.
+fn run(
     module: &FrozenModule,
     (file, name): (&str, &str),
     registry: &Registry,
     limits: &Limits,
-    mode: LoadMode,
+    manner: Manner,
 ) -> Result<(), PolicyError> {
-    let failed = |message: String| PolicyError::Invalid { file: file.to_string(), message };
-    let owned = module.get(name).map_err(|error| failed(error.to_string()))?;
-    if !Signature::of_value(owned.value()).is_some_and(|signature| signature.accepts(0)) {
-        return Err(failed(format!("`{name}` must be a function without parameters")));
+    let somewhere = |what: String| PolicyError::Somewhere { file: file.to_string(), what };
+    let owned = module.get(name).map_err(|error| somewhere(error.to_string()))?;
+    if !Takes::of(owned.value()).is_some_and(|takes| takes.fits(0)) {
+        return Err(somewhere(format!("`{name}` must be a function without parameters")));
     }
     let call = || {
         Module::with_temp_heap(|scratch| {
-            let printer = mode.printer(limits);
+            let printer = Printer::in_manner(manner, limits);
             let mut eval = Evaluator::new(&scratch);
-            let not_limited = |error| PolicyError::from_starlark(&starlark::Error::new_other(error), file);
-            let watchdog = limits.limit_file_run(&mut eval).map_err(not_limited)?;
+            let unbound = |error| PolicyError::of(&starlark::Error::new_other(error), file);
+            let watch = limits.bind_file(&mut eval).map_err(unbound)?;
             eval.set_print_handler(&printer);
             eval.extra = Some(registry);
             let function = scratch.heap().access_owned_frozen_value(&owned);
-            let outcome = eval.eval_function(function, &[], &[]);
-            outcome
-                .map(drop)
-                .map_err(|error| watchdog.with_exceeded_limit(PolicyError::from_starlark(&error, file)))
+            let ended = eval.eval_function(function, &[], &[]);
+            ended.map(drop).map_err(|error| watch.told(PolicyError::of(&error, file)))
         })
     };
-    // The interpreter panics if a value exceeds what it can represent. The panic leaves no state half changed: the
-    // evaluator is dropped.
-    let outcome = catch_unwind(AssertUnwindSafe(call));
-    outcome
-        .unwrap_or_else(|_| Err(failed("a value exceeds what the interpreter can represent".to_string())))?;
-    match registry.expectation_count() {
-        0 => Err(failed(format!("`{name}` has no expectation, so it cannot fail"))),
+    // The interpreter panics where a value grows beyond what it can count; nothing of ours is left half done by that.
+    let ended = catch_unwind(AssertUnwindSafe(call));
+    ended.unwrap_or_else(|_| Err(somewhere("a value grows beyond all bounds".to_string())))?;
+    match registry.expectations() {
+        0 => Err(somewhere(format!("`{name}` expects nothing, so it cannot fail"))),
         _ => Ok(()),
     }
 }

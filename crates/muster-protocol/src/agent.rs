@@ -1,251 +1,251 @@
-//! Server-agent protocol: registration, orders, reports. Steps 9 to 11 of the path of a job.
+//! Between server and agent: what a node is, what it owes, and what it says it has.
 //!
-//! Orders are the full list each time, so a lost message causes a delay and never the loss of a job. An agent keeps the
-//! newest orders by (epoch, generation), refuses older ones, and repeats the report of an end until the orders no
-//! longer name that attempt.
+//! Orders are the full list each time, so a lost message costs a moment and never a job. An agent keeps the
+//! newest orders by (epoch, generation), refuses older ones, and repeats an end until the orders no longer
+//! name that attempt.
 //!
-//! Each start of an agent is an incarnation with its own id. Orders name the incarnation that the journal knows, so an
-//! agent refuses orders that were meant for its predecessor: it no longer knows which orders were the newest, and after
-//! the loss of its disk it does not know which attempts it has launched.
+//! Each start of an agent is an incarnation with an id of its own. Orders name the incarnation that the journal
+//! knows, so orders that were sent to a former incarnation are refused by its successor: it has forgotten which
+//! orders were the newest, and after the loss of a disk also what it has launched.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Registration of a node by its agent.
+/// What an agent says its machine is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
-    /// Name of the node.
+    /// The node's name.
     pub node: String,
-    /// Host name, for display and for the tasks of a gang.
+    /// Host name, for people and for the tasks of a gang.
     #[serde(default)]
     pub hostname: String,
-    /// Address, for display and for the tasks of a gang; empty if the node has no address of its own.
+    /// Address, for people and for the tasks of a gang; empty where it has none of its own.
     #[serde(default)]
     pub address: String,
     /// CPU cores.
     pub cpus: u32,
     /// Main memory.
     pub memory_mib: u64,
-    /// GPUs, by index.
+    /// The devices, by index.
     #[serde(default)]
-    pub gpus: Vec<RegisteredGpu>,
-    /// NUMA nodes, by number; empty if unknown.
+    pub gpus: Vec<Gpu>,
+    /// Its NUMA nodes, by number; empty where they are not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub numa: Vec<RegisteredNumaNode>,
-    /// Rack of the node.
+    pub numa: Vec<Numa>,
+    /// Which rack it stands in.
     #[serde(default)]
     pub rack: Option<String>,
-    /// Block of racks that contains the node.
+    /// Which block of racks it stands in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<String>,
-    /// Power feed of the node.
+    /// Which power feed it hangs on.
     #[serde(default)]
     pub power_feed: Option<String>,
-    /// Node labels, for placement.
+    /// Free words for placement.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Taints: they keep jobs off the node that do not tolerate them.
+    /// Kept away from jobs that do not tolerate them.
     #[serde(default)]
     pub taints: Vec<String>,
     /// Version of the agent.
     #[serde(default)]
     pub agent_version: String,
-    /// Id of this start of the agent. Empty for an agent within the server process.
+    /// This start of the agent. Empty for an agent that lives and dies with the server process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub incarnation: String,
-    /// True if the GPUs are simulated.
+    /// The devices are simulated.
     #[serde(default)]
     pub simulated: bool,
 }
 
-/// Permanent properties of a GPU.
+/// What does not change about a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegisteredGpu {
-    /// Globally unique id of the device.
+pub struct Gpu {
+    /// Unique in the world.
     pub uuid: String,
-    /// Model name as the driver reports it.
+    /// As the driver spells it.
     pub model: String,
     /// Memory of the device.
     pub memory_mib: u64,
-    /// NUMA node that it is attached to, if known.
+    /// NUMA node it hangs on, where known.
     #[serde(default)]
     pub numa_node: Option<u32>,
-    /// Indexes of the GPUs that are connected by NVLink.
+    /// Indexes of the GPUs it reaches by NVLink.
     #[serde(default)]
     pub nvlink: Vec<u8>,
-    /// Processor socket that it is attached to, if known.
+    /// Processor socket it hangs on, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<u32>,
-    /// PCIe switch that it is attached to, if there is one and it is known; numbered within the node.
+    /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie_switch: Option<u32>,
-    /// MIG instances; empty if the GPU is not partitioned.
+    /// What it is partitioned into; nothing if it is whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mig: Vec<MigInstance>,
-    /// Power limit, if known.
+    /// Power limit, where known.
     #[serde(default)]
     pub power_limit_milliwatts: Option<u64>,
 }
 
-/// A MIG instance.
+/// An instance of a partitioned GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigInstance {
-    /// MIG profile, for example `1g.18gb`.
+    /// As the driver names it, for example `1g.18gb`.
     pub profile: String,
-    /// First memory slice of the instance.
+    /// Where on the device it begins.
     pub start: u8,
 }
 
-/// A NUMA node: cores and the memory next to them.
+/// A NUMA node: cores and the memory that is near to them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegisteredNumaNode {
+pub struct Numa {
     /// CPU cores.
     pub cpus: u32,
     /// Main memory.
     pub memory_mib: u64,
-    /// Processor socket that contains it.
+    /// Processor socket it belongs to.
     pub socket: u32,
 }
 
-/// Full list of attempts that a node must run or stop.
+/// Everything a node owes, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
-    /// Node that receives the orders.
+    /// To which node.
     pub node: String,
-    /// Incarnation of the agent that receives them: the one in the journal when the orders were computed.
+    /// To which incarnation of its agent: the one that the journal knew when the orders were computed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub incarnation: String,
-    /// Epoch of the leader that computed the orders.
+    /// Under which leadership.
     pub epoch: u64,
-    /// Grows with every change of the cluster; an agent ignores older orders.
+    /// Grows with every change of the cluster; older orders are ignored.
     pub generation: u64,
-    /// All attempts with tasks on this node that have not ended.
-    pub attempts: Vec<AttemptOrder>,
-    /// Policy pools with GPUs on this node, with their settings for power, tuning and health checks.
+    /// Every attempt with a part on this node that has not ended.
+    pub attempts: Vec<Order>,
+    /// The pools of policies that have devices on this node, and how those devices are to be driven and looked after.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolOrder>,
 }
 
-/// The part of a policy pool on this node. Numbers of policies are in thousandths.
+/// A pool, as far as this node is concerned. Numbers of policies are told in thousandths.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PoolOrder {
-    /// Name of the pool.
+    /// Its name.
     pub name: String,
-    /// GPUs of the pool on this node, by index.
+    /// Its devices on this node, by index.
     pub gpus: Vec<u8>,
-    /// Power policy of the GPUs: `performance`, `balanced`, `adaptive` or `efficiency`.
+    /// How they are driven: `performance`, `balanced`, `adaptive` or `efficiency`.
     pub power_policy: String,
-    /// GPUs above this temperature get no job.
+    /// Warmer than this they are not given out.
     pub max_temp_milli_c: i64,
-    /// GPUs below this health get no job.
+    /// Less healthy than this they are not given out.
     pub health_threshold_milli: i64,
-    /// Tuning of the GPUs.
+    /// How they are tuned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tuning: Vec<DeviceDirective>,
-    /// Health checks of the GPUs.
+    pub tuning: Vec<Wish>,
+    /// What is to be looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub health_checks: Vec<DeviceDirective>,
+    pub checks: Vec<Wish>,
 }
 
-/// A tuning or health-check directive of a policy, passed through unparsed.
+/// Something that a policy wants of devices, in its own words.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct DeviceDirective {
-    /// Name of the directive.
+pub struct Wish {
+    /// What.
     pub name: String,
-    /// Further fields of the directive, as text.
+    /// What else was said of it, as it is written.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
 }
 
-/// The part of an attempt on this node.
+/// One attempt, as far as this node is concerned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AttemptOrder {
-    /// Job id, for example `job-42`.
+pub struct Order {
+    /// The job, `job-42`.
     pub job: String,
-    /// Number of the attempt.
+    /// The attempt's number.
     pub attempt: u32,
     /// When it was placed, in Unix milliseconds.
     pub placed_at_ms: i64,
-    /// The agent has already reported that these tasks run: they must not be launched again, only adopted.
+    /// The server has already heard that this part runs: it must not be launched again, only adopted.
     pub started: bool,
     /// The tasks on this node.
     pub tasks: Vec<TaskOrder>,
     /// Tasks of the whole gang, on all nodes.
     pub gang_size: u32,
-    /// Nodes of the whole gang, each once, in order of rank; empty if the server did not send them.
+    /// The nodes of the whole gang, each once, in order of rank; empty where a server did not say.
     #[serde(default)]
     pub nodes: Vec<String>,
-    /// Position of this node in `nodes`, from 0.
+    /// Which of them this node is, from 0.
     #[serde(default)]
     pub node_rank: u32,
-    /// Address of the first node.
+    /// Where the first of them can be reached.
     #[serde(default)]
     pub master_address: String,
-    /// Program to run.
-    pub run: RunSpec,
-    /// Name of the job, for its environment.
+    /// What to run.
+    pub run: Run,
+    /// Name, tenant and user, for the environment of the job.
     pub name: String,
-    /// Tenant of the job.
+    /// Who pays.
     pub tenant: String,
-    /// User who submitted the job.
+    /// Who asked.
     pub user: String,
-    /// Annotations of the job.
+    /// Free words for machines.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// Power limit of each of its GPUs, if a policy sets one.
+    /// The most that each of its GPUs may draw, where a policy says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milliwatts_max: Option<u64>,
-    /// Set if the attempt must stop.
+    /// Set when the attempt must end.
     #[serde(default)]
-    pub stop: Option<StopOrder>,
+    pub stop: Option<Stop>,
 }
 
 /// One task of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOrder {
-    /// Rank within the gang.
+    /// Rank inside the gang.
     pub rank: u32,
-    /// Name of its task group.
+    /// The name of its group.
     #[serde(default)]
     pub group: String,
-    /// Rank within its task group.
+    /// Rank inside its group.
     #[serde(default)]
     pub group_rank: u32,
-    /// GPUs that it holds, by index.
+    /// Devices it holds, by index.
     pub gpus: Vec<u8>,
-    /// Its share of the GPU, if it does not hold the whole GPU.
+    /// What it has of its device, where that is not all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<TaskShare>,
-    /// NUMA nodes of its GPUs; empty if not all of them are known.
+    /// The NUMA nodes of its devices; none where not all of them are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numa_nodes: Vec<u32>,
-    /// CPU cores that it holds.
+    /// CPU cores it holds.
     pub cpus: u32,
-    /// Main memory that it holds.
+    /// Main memory it holds.
     pub memory_mib: u64,
 }
 
-/// The share of a GPU that a task holds.
+/// What a task has of its device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskShare {
-    /// Sharing mode: `mig`, `mps` or `time-slice`.
+    /// How the device is shared: `mig`, `mps` or `time-slice`.
     pub mode: String,
-    /// Compute share in thousandths.
+    /// Thousandths of its compute.
     pub compute_milli: u32,
-    /// GPU memory that the task may use.
+    /// What the task may use of its memory.
     pub memory_mib: u64,
-    /// MIG profile, if the share is a MIG instance.
+    /// What the instance is called, where it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// First memory slice of the MIG instance.
+    /// Where on the device the instance begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<u8>,
 }
 
-/// Program of a job.
+/// What to run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct RunSpec {
+pub struct Run {
     /// An OCI image.
     #[serde(default)]
     pub image: Option<String>,
@@ -255,7 +255,7 @@ pub struct RunSpec {
     /// A command, without a shell.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Further arguments of the command.
+    /// Its further arguments.
     #[serde(default)]
     pub args: Vec<String>,
     /// Environment variables.
@@ -266,70 +266,70 @@ pub struct RunSpec {
     pub directory: Option<String>,
 }
 
-/// Order to stop an attempt.
+/// An attempt must end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StopOrder {
-    /// Time of the order, in Unix milliseconds.
+pub struct Stop {
+    /// Since when, in Unix milliseconds.
     pub since_ms: i64,
-    /// Grace: time between SIGTERM and SIGKILL.
+    /// How long the processes may take before they are killed.
     pub grace_ms: i64,
-    /// Reason, for the log of the job.
+    /// Why, for the log of the job.
     pub why: String,
 }
 
-/// Message of an agent to the server.
+/// What an agent says of its own accord.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
-    /// Registration; sent first, and again when the machine changes.
+    /// It is there; sent first and again when something about the machine changes.
     Registered(Box<Registration>),
-    /// Sign of life.
+    /// It is still there.
     Heartbeat {
-        /// Name of the node.
+        /// Which node.
         node: String,
     },
-    /// The tasks of an attempt on this node run.
+    /// Its part of an attempt runs.
     Started {
-        /// Name of the node.
+        /// Which node.
         node: String,
-        /// Job id.
+        /// Which job.
         job: String,
-        /// Number of the attempt.
+        /// Which attempt.
         attempt: u32,
-        /// Incarnation of the reporting agent.
+        /// The incarnation of the agent that says so.
         #[serde(default)]
         incarnation: String,
     },
-    /// The tasks of an attempt on this node have ended; repeated until the orders no longer name the attempt.
+    /// Its part of an attempt is over; repeated until the orders no longer name it.
     Ended {
-        /// Name of the node.
+        /// Which node.
         node: String,
-        /// Job id.
+        /// Which job.
         job: String,
-        /// Number of the attempt.
+        /// Which attempt.
         attempt: u32,
-        /// How the processes ended.
+        /// How.
         exit: Exit,
-        /// The agent had sent the stop signal before the processes ended. Distinguishes work that finished in time
-        /// from work that was interrupted.
+        /// The agent had told it to stop before it ended. Tells work that finished just in time from work
+        /// that was cut short.
         stopped: bool,
-        /// How long ago the processes ended, by the clock of the node; absent if the end was not observed.
+        /// How long ago the processes were gone, by the clock of the node; absent where nobody saw the end.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended_ms_ago: Option<i64>,
-        /// Incarnation of the reporting agent.
+        /// The incarnation of the agent that says so.
         #[serde(default)]
         incarnation: String,
     },
     /// Readings of a GPU.
     GpuReading {
-        /// Name of the node.
+        /// Which node.
         node: String,
-        /// Index of the GPU.
+        /// The device.
         gpu: u8,
-        /// In °C, if it can be read.
+        /// In °C, where it can be read.
         temperature_c: Option<i32>,
-        /// Number of errors so far.
+        /// Errors counted so far.
         errors: u32,
-        /// Description of the newest error.
+        /// The newest error, in words.
         last_error: String,
     },
 }
@@ -337,12 +337,12 @@ pub enum Report {
 /// How the processes of an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
-    /// With an exit code.
+    /// By themselves.
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// They were never started; the reason.
+    /// They never started.
     NotStarted(String),
-    /// They ended unobserved; what is known.
+    /// They are gone and nobody saw how.
     Unknown(String),
 }

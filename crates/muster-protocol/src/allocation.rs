@@ -1,77 +1,77 @@
-//! Allocations: attempts with their leases.
+//! What an attempt holds or held.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::gpu_share::Share;
 use crate::score::Score;
+use crate::share::Share;
 
-/// An attempt with its leases. An allocation is read-only; deleting it requeues its job.
+/// An attempt with its leases. It is read-only; deleting it puts its job back into the queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Allocation {
-    /// Job id and number of the attempt.
+    /// Job and attempt.
     #[schema(example = "job-42:1")]
     pub id: String,
-    /// Job id.
+    /// Which job.
     pub job_id: String,
-    /// Number of the attempt.
+    /// Which attempt of it.
     pub attempt: u32,
-    /// Tenant of the job.
+    /// Who pays.
     pub tenant_id: String,
     /// `pending`, `active`, `preempted`, `requeued`, `completed`, `failed` or `cancelled`.
     #[schema(example = "active")]
     pub state: String,
-    /// Phase, more detailed than `state`.
+    /// The finer word.
     pub phase: String,
-    /// Ids of the GPUs.
+    /// The GPUs.
     pub gpu_ids: Vec<String>,
-    /// GPU shares of its tasks; empty if it holds whole GPUs.
+    /// What its tasks have of them, one by one, where that is not all of a GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<Share>,
     /// The first node.
     pub node_id: Option<String>,
     /// All nodes.
     pub nodes: Vec<String>,
-    /// Score of the placement; absent without an alternative and after the end.
+    /// Why it was placed there, where there was a choice, while it is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
-    /// CPU cores that it holds or held. Null on a standby while the attempt is live.
+    /// CPU cores it holds or held. A standby does not know those of a live one.
     pub cpu_cores: Option<u64>,
-    /// Main memory that it holds or held, in MiB. Null on a standby while the attempt is live.
+    /// Main memory it holds or held, in MiB. A standby does not know that of a live one.
     pub memory_mb: Option<u64>,
-    /// Start of its leases, RFC 3339.
+    /// When it got its GPUs, RFC 3339.
     pub allocated_at: String,
     /// The same in Unix milliseconds.
     pub allocated_at_ms: i64,
-    /// When it was reported as running.
+    /// When it was seen running.
     pub started_at: Option<String>,
-    /// End of its leases.
+    /// When it gave its GPUs back.
     pub completed_at: Option<String>,
     /// The same in Unix milliseconds.
     pub completed_at_ms: Option<i64>,
-    /// Time limit, or the runtime estimate of the planner at placement; for display.
+    /// Its time limit, or else the runtime that the planner expected when it placed it, for people.
     pub planned_duration: Option<String>,
-    /// Duration of its leases until their end or until now, for display.
+    /// How long it held or has held its GPUs, for people.
     pub actual_duration: String,
     /// The same in milliseconds.
     pub actual_duration_ms: i64,
-    /// When it was ordered to stop for a preemptor.
+    /// When it was told to make room.
     pub preempted_at: Option<String>,
-    /// Job id of the preemptor.
+    /// For which job.
     pub preempted_by: Option<String>,
-    /// Reason of the preemption.
+    /// Why.
     pub preemption_reason: Option<String>,
-    /// Kind of exit of its processes: `code`, `signal`, `not-started`, `unknown`.
+    /// How its processes ended: `code`, `signal`, `not-started`, `unknown`.
     pub exit: Option<String>,
-    /// Exit code, if the processes exited with one.
+    /// Exit code, if there is one.
     pub exit_code: Option<i32>,
-    /// Further details of the exit; may be empty.
+    /// What is known beyond that.
     pub message: String,
     /// GPU-hours charged.
     pub gpu_hours: f64,
-    /// Cost per hour; 0 if the tenant is not billed.
+    /// What it costs or cost an hour; 0 where its tenant is not billed.
     pub cost_per_hour: Option<f64>,
-    /// Total cost; 0 until it ends.
+    /// What it cost; 0 until it ends.
     pub total_cost: f64,
 }
 
@@ -80,7 +80,7 @@ pub struct Allocation {
 pub struct AllocationList {
     /// The allocations of this page.
     pub allocations: Vec<Allocation>,
-    /// Number of allocations on all pages.
+    /// How many there are on all pages together.
     pub total: u64,
     /// Send it as `cursor` to get the next page; absent on the last one.
     pub next_cursor: Option<String>,

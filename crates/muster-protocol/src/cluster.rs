@@ -1,29 +1,29 @@
-//! Status of the cluster, health of the server, and identity of the caller.
+//! The cluster as a whole.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Counters of the cluster, and the role of the server that answers.
+/// Counters of the cluster, and who answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterStatus {
     /// GPUs of all nodes.
     pub total_gpus: u64,
-    /// GPUs free for placement now.
+    /// GPUs that could be given out now.
     pub available_gpus: u64,
-    /// Number of nodes.
+    /// Nodes.
     pub total_nodes: u64,
-    /// Nodes whose agent is connected.
+    /// Nodes that are heard from.
     pub online_nodes: u64,
-    /// Jobs accepted so far; each task of an array counts.
+    /// Jobs ever accepted; tasks of arrays count each.
     pub total_jobs: u64,
-    /// Waiting jobs without preempted ones, which `jobs_by_state` counts.
+    /// Jobs that wait and were not preempted; those are counted in `jobs_by_state`.
     pub pending_jobs: u64,
-    /// Running jobs.
+    /// Jobs that run.
     pub running_jobs: u64,
 
-    /// GPUs with a lease.
+    /// GPUs that somebody holds.
     pub allocated_gpus: u64,
     /// GPUs by model.
     pub gpus_by_model: BTreeMap<String, GpuCount>,
@@ -31,24 +31,24 @@ pub struct ClusterStatus {
     pub nodes_by_state: BTreeMap<String, u64>,
     /// Jobs by state.
     pub jobs_by_state: BTreeMap<String, u64>,
-    /// Held jobs.
+    /// Jobs that a person holds.
     pub held_jobs: u64,
-    /// Number of tenants.
+    /// Tenants.
     pub tenants: u64,
-    /// True if all GPUs are simulated.
+    /// All devices are simulated.
     pub simulated: bool,
-    /// Role of this server: `leading`, `standby`, `starting` or `away`.
+    /// What this server is: `leading`, `standby`, `starting` or `away`.
     #[schema(example = "leading")]
     pub role: String,
-    /// Name of the leader, if this server is a standby.
+    /// The leading server, where this one stands by.
     pub leader: Option<String>,
-    /// Epoch of the leader; absent on a standby.
+    /// The turn of the leader, where this one leads.
     pub epoch: Option<u64>,
-    /// Number of the newest journal entry that this answer includes.
+    /// Number of the newest journal entry that is shown here.
     pub seq: u64,
     /// Version of the server.
     pub version: String,
-    /// Current time of the server, RFC 3339.
+    /// The time of the server, RFC 3339.
     pub time: String,
     /// The same in Unix milliseconds.
     pub time_ms: i64,
@@ -57,35 +57,35 @@ pub struct ClusterStatus {
 /// GPUs of one model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GpuCount {
-    /// All GPUs of the model.
+    /// In all.
     pub total: u64,
-    /// GPUs free for placement now.
+    /// That could be given out now.
     pub available: u64,
-    /// GPUs with a lease.
+    /// That somebody holds.
     pub allocated: u64,
 }
 
-/// Health of the server.
+/// Whether the server can serve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// `healthy` or `unhealthy`.
     #[schema(example = "healthy")]
     pub status: String,
-    /// Role of this server: `leading`, `standby`, `starting` or `away`.
+    /// What this server is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Why the server cannot serve requests.
+    /// Why it cannot serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// Name, role and tenant of the caller.
+/// Who the caller is to the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CallerIdentity {
-    /// Name under which acts are recorded in the audit log.
+pub struct Myself {
+    /// The name under which acts are recorded.
     pub name: String,
     /// `viewer`, `member`, `tenant-admin`, `operator` or `admin`.
     pub role: String,
-    /// Tenant of the caller; absent for roles with access to all tenants.
+    /// The tenant it belongs to; absent for roles that reach every tenant.
     pub tenant_id: Option<String>,
 }

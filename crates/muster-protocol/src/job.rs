@@ -1,88 +1,87 @@
-//! Jobs in lists and in detail, their attempts and their output.
+//! A job as the server shows it: where it stands, and all that was asked.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::gpu_amount::GpuAmount;
-use crate::gpu_share::Share;
+use crate::amount::Amount;
 use crate::score::Score;
+use crate::share::Share;
 
-/// State of a job. The phase is more detailed.
+/// The state of a job; the finer word is the phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// Waits, is held, or is starting.
+    /// Waits, is held, or is being started.
     Pending,
-    /// Runs, is stopping, or its node is unreachable.
+    /// Runs, is being stopped, or its node is out of sight.
     Running,
     /// Ended with exit code 0.
     Completed,
-    /// Ended otherwise, and was not cancelled.
+    /// Ended in any other way of its own.
     Failed,
-    /// Was preempted and waits again.
+    /// Ran, lost its place, and waits again.
     Preempted,
-    /// Was cancelled.
+    /// A person ended it.
     Cancelled,
 }
 
 /// A job as lists show it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobSummary {
-    /// Permanent id; `job-42.3` for one task of an array.
+    /// Its id for ever; `job-42.3` for one task of an array.
     #[schema(example = "job-42")]
     pub id: String,
     /// The same as `id`.
     #[schema(example = "job-42")]
     pub job_id: String,
-    /// Tenant of the job.
+    /// Who pays.
     pub tenant_id: String,
-    /// User who submitted it.
+    /// Who asked.
     pub user: String,
-    /// Display name; need not be unique.
+    /// For people.
     pub name: String,
-    /// State of the job.
+    /// Where it stands.
     pub state: JobState,
-    /// Phase, more detailed than `state`: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`,
-    /// `Cancelled`.
+    /// The finer word: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`, `Cancelled`.
     #[schema(example = "Queued")]
     pub phase: String,
-    /// Why it is held, was queued again, or ended, in a sentence; may be empty.
+    /// Why it is held, waits again, or ended, in a sentence; may be empty.
     pub message: String,
-    /// Most significant wait reason, in a sentence; `reasons` of the job lists all.
+    /// The most telling reason why it waits, in a sentence; `reasons` of the job itself has them all.
     #[serde(default)]
     pub waits_for: Option<String>,
-    /// Priority as submitted or changed, without aging and fair share.
+    /// As asked, or as changed since.
     pub priority: u32,
-    /// GPUs of all tasks, whole or shared: those it holds now, otherwise the fewest it needs.
+    /// GPUs, all tasks together, whole or shared: what it holds now, or else what it needs at least.
     pub gpu_count: u64,
-    /// Amount of GPUs, if it includes GPU shares: half a GPU is 0.5.
+    /// How much of GPUs that is, where parts are among them: half a GPU is 0.5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
-    pub gpu_amount: Option<GpuAmount>,
-    /// Requested memory per GPU in MiB; the mean if tasks differ.
+    pub gpu_amount: Option<Amount>,
+    /// GPU memory asked for each GPU in MiB; the mean where tasks differ.
     pub gpu_memory_mb: u64,
-    /// CPU cores of all tasks.
+    /// CPU cores, all tasks together.
     pub cpu_cores: u64,
-    /// Main memory of all tasks, in MiB.
+    /// Main memory in MiB, all tasks together.
     pub memory_mb: u64,
     /// Time limit in whole minutes, rounded up.
     pub max_runtime_minutes: Option<u64>,
-    /// Time limit, for display.
+    /// Time limit, for people.
     #[schema(example = "2h30m")]
     pub max_runtime: Option<String>,
     /// Time limit in milliseconds.
     pub time_limit_ms: Option<i64>,
-    /// Time of submission, RFC 3339.
+    /// When it was accepted, RFC 3339.
     pub submitted_at: String,
     /// The same in Unix milliseconds.
     pub submitted_at_ms: i64,
-    /// When its attempt was placed; absent while the job waits, also after an earlier attempt.
+    /// When its attempt got its GPUs; absent while it waits, also after a former attempt.
     pub scheduled_at: Option<String>,
     /// The same in Unix milliseconds.
     pub scheduled_at_ms: Option<i64>,
-    /// When its attempt was reported as running; absent while the job waits, also after an earlier attempt.
+    /// When its attempt was seen running; absent while it waits, also after a former attempt.
     pub started_at: Option<String>,
     /// The same in Unix milliseconds.
     pub started_at_ms: Option<i64>,
@@ -90,192 +89,192 @@ pub struct JobSummary {
     pub completed_at: Option<String>,
     /// The same in Unix milliseconds.
     pub completed_at_ms: Option<i64>,
-    /// The job is not placed before this time.
+    /// It is not placed before this moment.
     pub start_after: Option<String>,
-    /// Runtime of its attempt, for display; absent while the job waits.
+    /// How long its attempt has run, for people; absent while it waits.
     pub actual_duration: Option<String>,
     /// The same in milliseconds.
     pub actual_duration_ms: Option<i64>,
-    /// Number of the newest attempt; 0 before the first.
+    /// Number of its newest attempt; 0 before the first.
     pub attempts: u32,
-    /// First node of its attempt; absent while the job waits.
+    /// The first node of its attempt; absent while it waits.
     pub node_name: Option<String>,
-    /// All nodes of its attempt; empty while the job waits.
+    /// All nodes of its attempt; none while it waits.
     pub nodes: Vec<String>,
-    /// Exit code of an ended job; exit codes of earlier attempts are in the list of attempts.
+    /// Exit code, once it has ended; that of a former attempt is in the list of attempts.
     pub exit_code: Option<i32>,
-    /// Signal that ended the job.
+    /// Signal that ended it.
     pub signal: Option<i32>,
-    /// Number of preemptions.
+    /// How often it was preempted.
     pub preempted_count: u32,
-    /// Number of restarts after a failure.
+    /// How often it failed and was started again.
     pub restart_count: u32,
-    /// Number of requeues that are neither preemptions nor restarts after a failure.
+    /// How often it came back for other reasons.
     pub requeue_count: u32,
-    /// GPU-hours of all attempts; a running attempt counts until now.
+    /// GPU-hours of all its attempts, of one that runs until now.
     pub gpu_hours: f64,
-    /// Cost of the GPU-hours.
+    /// What they cost.
     pub cost: f64,
-    /// Labels of the job.
+    /// Free words of the owner.
     pub labels: BTreeMap<String, String>,
-    /// Tasks of the array that this row represents; only in a list with `group=array`.
+    /// The tasks of the array that this row stands for; only in a list with `group=array`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array_tasks: Option<ArrayTasks>,
 }
 
-/// Counts of the tasks of an array.
+/// The tasks of an array, counted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ArrayTasks {
-    /// Lowest index.
+    /// The lowest index.
     pub first: u64,
-    /// Highest index.
+    /// The highest.
     pub last: u64,
-    /// Number of tasks in all states.
+    /// How many tasks, in every state.
     pub tasks: u64,
-    /// Number of tasks by state.
+    /// How many are in each state.
     pub by_state: BTreeMap<String, u64>,
 }
 
-/// One page of jobs, newest first or in the order of `sort`.
+/// One page of jobs, newest first or as `sort` says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobList {
     /// The jobs of this page.
     pub jobs: Vec<JobSummary>,
-    /// Number of jobs on all pages.
+    /// How many there are on all pages together.
     pub total: u64,
     /// Send it as `cursor` to get the next page; absent on the last one.
     pub next_cursor: Option<String>,
 }
 
-/// A job with its submitted spec.
+/// A job with all that was asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Job {
-    /// The fields of lists.
+    /// Where it stands.
     #[serde(flatten)]
     pub summary: JobSummary,
-    /// GPUs that it holds now.
+    /// The GPUs it holds now.
     #[schema(example = json!(["gpu01/gpu-0"]))]
     pub allocated_gpus: Vec<String>,
-    /// GPU shares of its tasks; empty if it holds whole GPUs.
+    /// What its tasks have of them, one by one, where that is not all of a GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<Share>,
-    /// Power limit of each of its GPUs in watts, if a policy sets one.
+    /// The most that each of them may draw, in watts, where a policy said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_power_max_watts: Option<f64>,
-    /// Position in the queue, from 1; absent if it is not queued.
+    /// Where it stands in the queue, from 1; absent when it does not wait for its turn.
     pub queue_position: Option<u64>,
-    /// Length of the queue.
+    /// How many wait for their turn.
     pub queue_length: Option<u64>,
-    /// Remaining wait by the newest forecast, for display; absent without a forecast and if the job is not queued.
+    /// How long it still waits by the newest forecast, for people; absent when it does not wait for its turn and while
+    /// there is no forecast.
     #[schema(example = "5m to 20m")]
     pub estimated_wait: Option<String>,
-    /// All wait reasons, most significant first.
+    /// Why it waits: every blocker, the most telling first.
     pub reasons: Vec<Reason>,
-    /// Number of tasks by state, if the id names a whole array.
+    /// How many tasks are in each state, where the id means a whole array.
     pub array: Option<BTreeMap<String, u64>>,
-    /// Path of its output.
+    /// Where its output is read.
     #[schema(example = "/api/v1/jobs/job-42/logs")]
     pub logs: String,
-    /// Measured values, by name.
+    /// What was measured of it, by name.
     pub metrics: BTreeMap<String, f64>,
 
-    /// Task groups of the gang.
+    /// The gang, group by group.
     pub tasks: Vec<Task>,
-    /// As submitted; default: `true`. In either case all GPUs of a job are granted together or not at all.
+    /// As submitted, `true` when not given. The GPUs of a job are granted together or not at all either way.
     pub gang_scheduling: bool,
-    /// Required locality of the GPUs.
+    /// How close together the GPUs want to be.
     pub topology: String,
-    /// True if its GPUs may be on several NUMA nodes; absent if not submitted.
+    /// Whether its GPUs may lie on several NUMA nodes, where something was said about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_cross_numa: Option<bool>,
-    /// True if NVLink is preferred over a common NUMA node.
+    /// NVLink is worth more to it than one NUMA node.
     #[serde(default)]
     pub prefer_nvlink: bool,
-    /// Allowed GPU models, over all task groups; empty for any.
+    /// GPU models that will do, over all groups; any when empty.
     pub gpu_models: Vec<String>,
-    /// Node labels that a node must have, all of them.
+    /// Only nodes that carry all of these labels.
     pub node_labels: BTreeMap<String, String>,
-    /// Pool that the job is restricted to.
+    /// The pool it stays inside of.
     pub pool: Option<String>,
     /// A shell script.
     pub script: Option<String>,
-    /// Environment variables. Only the owner of the job sees the values; for all other callers, including admins, each
-    /// is `***`.
+    /// Environment variables. Only the job's owner sees the values; for all others, admins too, each is `***`.
     pub environment: BTreeMap<String, String>,
-    /// True if the values of `environment` are hidden from the caller.
+    /// True where the values of `environment` are hidden from the caller.
     #[serde(default)]
     pub environment_hidden: bool,
     /// An OCI image.
     pub image: Option<String>,
     /// A command, without a shell.
     pub command: Vec<String>,
-    /// Further arguments of the command.
+    /// Its further arguments.
     pub args: Vec<String>,
     /// Working directory.
     pub directory: Option<String>,
-    /// Dependencies, for example `job-1:succeeded`.
+    /// Jobs that must have ended first, as `job-1:succeeded`.
     pub after: Vec<String>,
-    /// Maximum number of restarts after a failure.
+    /// How often it may start again after a failure.
     pub max_restarts: u32,
-    /// Maximum number of requeues after a lost node or a failed launch.
+    /// How often it may come back for other reasons.
     pub max_requeues: u32,
-    /// Rule for a lost node: `wait`, `requeue` or `requeue-unsafe`.
+    /// What happens when its node is lost.
     pub on_node_lost: String,
-    /// True if the job saves checkpoints.
+    /// It saves its work.
     pub checkpoint_enabled: bool,
-    /// Path of the checkpoints.
+    /// Where.
     pub checkpoint_path: Option<String>,
-    /// Annotations of the job.
+    /// Free words for machines.
     pub annotations: BTreeMap<String, String>,
 
-    /// Expected runtime, for display. Always null in this version: there are no learned estimates yet.
+    /// How long it is expected to run, for people. Always null in this version: learned estimates are not there yet.
     pub estimated_duration: Option<String>,
-    /// Confidence of the expected runtime, 0 to 1. Always null in this version: there are no learned estimates yet.
+    /// How sure that is, 0 to 1. Always null in this version: learned estimates are not there yet.
     pub prediction_confidence: Option<f64>,
     /// Mean utilisation of its GPUs, 0 to 1. Always null in this version: utilisation is not measured yet.
     pub gpu_utilization: Option<f64>,
-    /// Time of submission, RFC 3339.
+    /// When it was accepted, RFC 3339.
     pub created_at: String,
-    /// Time of the last change, RFC 3339.
+    /// When something about it last changed, RFC 3339.
     pub updated_at: String,
 }
 
-/// A task group: tasks of a gang with the same resources.
+/// Tasks of one kind inside a gang.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Task {
-    /// Name of the group.
+    /// What the group is called.
     pub name: String,
-    /// Number of tasks; the minimum of an elastic group.
+    /// How many tasks; of an elastic group the fewest it starts with.
     pub count: u32,
-    /// Maximum number of tasks of an elastic group.
+    /// The most tasks it takes, where that is more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_count: Option<u32>,
-    /// GPUs of each task.
+    /// GPUs of each.
     pub gpus: u32,
-    /// Allowed GPU models; empty for any.
+    /// GPU models that will do; any when empty.
     pub gpu_models: Vec<String>,
-    /// Minimum memory of each GPU, in MiB.
+    /// Memory that each GPU must have at least, in MiB.
     pub gpu_memory_mb: u64,
-    /// Share of each GPU, at most 1.
+    /// Share of each GPU, up to 1.
     pub gpu_share: f64,
-    /// Isolation between jobs on a shared GPU; absent for whole GPUs.
+    /// How strictly neighbours on a shared GPU are kept apart; absent for whole GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
-    /// CPU cores of each task.
+    /// CPU cores of each.
     pub cpu_cores: u32,
-    /// Main memory of each task, in MiB.
+    /// Main memory of each in MiB.
     pub memory_mb: u64,
 }
 
-/// One wait reason.
+/// One reason to wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Reason {
-    /// Stable code, the same in CLI, API and metrics.
+    /// A fixed word, the same in command line, API and metrics.
     #[schema(example = "Fragmented")]
     pub reason: String,
-    /// One sentence with the numbers, for display.
+    /// One sentence for people, with the numbers.
     pub sentence: String,
-    /// Start of this reason, RFC 3339; absent if it was not recorded.
+    /// Since when it holds, RFC 3339, as far as that was noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// The same in Unix milliseconds.
@@ -283,54 +282,53 @@ pub struct Reason {
     pub since_ms: Option<i64>,
 }
 
-/// One execution of a job.
+/// One try at running a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Attempt {
-    /// Job id.
+    /// Which job.
     pub job_id: String,
-    /// Number of the attempt, from 1.
+    /// From 1.
     pub attempt: u32,
-    /// `Starting`, `Running`, `Stopping`, or the result: `Done`, `Failed`, `Cancelled`, `Preempted`,
+    /// `Starting`, `Running`, `Stopping`, or how it ended: `Done`, `Failed`, `Cancelled`, `Preempted`,
     /// `Restarted`, `Requeued`, `Held`.
     pub state: String,
-    /// Epoch of the leader that placed it.
+    /// Under which leadership it was placed.
     pub epoch: u64,
-    /// Start of its leases, RFC 3339.
+    /// When it got its GPUs.
     pub placed_at: String,
     /// The same in Unix milliseconds.
     pub placed_at_ms: i64,
-    /// When it was reported as running on all its nodes.
+    /// When it was seen running on all its nodes.
     pub started_at: Option<String>,
     /// The same in Unix milliseconds.
     pub started_at_ms: Option<i64>,
-    /// When the server recorded its end and released its leases.
+    /// When the server knew that it was over, and its GPUs were free again.
     pub ended_at: Option<String>,
     /// The same in Unix milliseconds.
     pub ended_at_ms: Option<i64>,
-    /// Cause of the stop order, if there was one: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`,
-    /// `gang-failed`.
+    /// Why it was told to stop, if it was: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`, `gang-failed`.
     pub stop_cause: Option<String>,
-    /// Kind of exit of its processes: `code`, `signal`, `not-started`, `unknown`.
+    /// How its processes ended: `code`, `signal`, `not-started`, `unknown`.
     pub exit: Option<String>,
-    /// Exit code, if the processes exited with one.
+    /// Exit code, if there is one.
     pub exit_code: Option<i32>,
-    /// Signal, if one ended the processes.
+    /// Signal, if there is one.
     pub signal: Option<i32>,
-    /// Further details of the exit; may be empty.
+    /// What is known beyond that.
     pub message: String,
-    /// Number of GPUs that it holds or held.
+    /// GPUs it holds or held.
     pub gpu_count: u64,
-    /// Nodes of the attempt.
+    /// Its nodes.
     pub nodes: Vec<String>,
-    /// Score of the placement; absent without an alternative and after the end.
+    /// Why it was placed there, where there was a choice, while it is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
     /// GPU-hours charged.
     pub gpu_hours: f64,
-    /// Cost of the GPU-hours.
+    /// What they cost.
     pub cost: f64,
-    /// End of the charged time: when its processes were gone. Earlier than `ended_at` if the server received the report
-    /// of the end later, for example after an outage.
+    /// Until when usage was charged: when its processes were gone. Earlier than `ended_at` where the server heard of the
+    /// end later, for example after an outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged_until: Option<String>,
     /// The same in Unix milliseconds.
@@ -345,22 +343,22 @@ pub struct AttemptList {
     pub attempts: Vec<Attempt>,
 }
 
-/// A chunk of a job's output.
+/// A piece of a job's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogPiece {
-    /// Job id.
+    /// Which job.
     pub job_id: String,
-    /// Number of the attempt.
+    /// Which attempt.
     pub attempt: u32,
-    /// Rank of the task.
+    /// Which task of the gang.
     pub rank: u32,
     /// `stdout` or `stderr`.
     pub stream: String,
-    /// Start of this chunk, in bytes.
+    /// Where this piece begins, in bytes.
     pub offset: u64,
-    /// Start of the next chunk; send it as `offset`.
+    /// Where the next piece begins: send it as `offset`.
     pub next_offset: u64,
-    /// True if there will be no more output: the attempt has ended and all its output was read.
+    /// No more will come: the attempt has ended and all of its output was read.
     pub complete: bool,
     /// The output; bytes that are not UTF-8 are replaced.
     pub text: String,

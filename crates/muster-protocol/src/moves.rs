@@ -1,30 +1,30 @@
-//! Defragmentation: running jobs that could be moved so that waiting jobs fit.
+//! Running jobs that could go on elsewhere so that others fit.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One job that could be moved for a waiting job.
+/// One job that could be moved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Move {
-    /// Id of the waiting job.
+    /// Who waits.
     pub job_id: String,
-    /// GPUs that the waiting job would get.
+    /// The GPUs it would have.
     pub gpus: Vec<String>,
-    /// Id of the job that would be moved.
+    /// Who would be moved.
     pub moved_job_id: String,
-    /// Free GPUs that the moved job would get.
+    /// The GPUs that are free for it now.
     pub to: Vec<String>,
-    /// Gain: how much earlier the waiting job starts, in GPU-hours.
+    /// By how much earlier the waiting job starts, in GPU-hours.
     pub gained_gpu_hours: f64,
-    /// Cost: work that the moved job repeats and its idle time during the move, in GPU-hours.
+    /// Work that is done again, and standing still while it moves, in GPU-hours.
     pub lost_gpu_hours: f64,
 }
 
-/// Moves that would pay now.
+/// What would be moved now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MoveList {
-    /// True if the planner makes the moves itself (`scheduler.defragment`); otherwise they are only proposals.
+    /// Whether the planner does it by itself (`scheduler.defragment`); if not, this is what it would do.
     pub enabled: bool,
-    /// Moves whose gain exceeds their cost.
+    /// Every move that pays.
     pub moves: Vec<Move>,
 }

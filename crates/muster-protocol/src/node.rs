@@ -1,4 +1,4 @@
-//! Nodes: declaration, changes and status.
+//! Machines.
 
 use std::collections::BTreeMap;
 
@@ -7,82 +7,82 @@ use utoipa::ToSchema;
 
 use crate::gpu::Gpu;
 
-/// Declaration of a node whose agent has not joined; may be replaced until then.
+/// A node to declare before its agent joins, or to describe again until then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "gpu01", "cpu_cores": 64, "memory_mb": 524288,
     "gpus": [{"model": "NVIDIA H100", "memory_mb": 81920, "count": 8}]}))]
 pub struct NodeSpec {
-    /// Permanent name, of a-z, 0-9, `-`, `_`, `.`.
+    /// Its name for ever, a-z, 0-9, `-`, `_`, `.`.
     pub name: String,
     /// CPU cores.
     pub cpu_cores: u32,
     /// Main memory in MiB.
     pub memory_mb: u64,
-    /// GPUs of the node, by index.
+    /// Its GPUs, by index.
     #[serde(default)]
     pub gpus: Vec<GpuSpec>,
-    /// Host name, for display.
+    /// Host name, for people.
     #[serde(default)]
     pub hostname: String,
-    /// Address, for display.
+    /// Address, for people.
     #[serde(default)]
     pub ip_address: String,
-    /// Rack of the node.
+    /// Which rack it stands in.
     #[serde(default)]
     pub rack: Option<String>,
-    /// Block of racks that contains the node.
+    /// Which block of racks it stands in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<String>,
-    /// NUMA nodes, by number; empty if unknown.
+    /// Its NUMA nodes, by number; none where they are not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numa_nodes: Vec<NumaNode>,
-    /// Power feed of the node.
+    /// Which power feed it hangs on.
     #[serde(default)]
     pub power_feed: Option<String>,
-    /// Node labels, for placement.
+    /// Free words for placement.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Taints: they keep jobs off the node that do not tolerate them.
+    /// Kept away from jobs that do not tolerate them.
     #[serde(default)]
     pub taints: Vec<String>,
-    /// True if the GPUs are simulated.
+    /// The devices are simulated.
     #[serde(default)]
     pub simulated: bool,
 }
 
-/// GPUs of one model on a declared node.
+/// GPUs of one kind on a node to make known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GpuSpec {
-    /// Model name as the driver reports it.
+    /// As the driver spells it.
     pub model: String,
     /// Memory of the device in MiB.
     pub memory_mb: u64,
-    /// Globally unique id of the device; derived from node and index if not given.
+    /// Unique in the world; made from node and index when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// Number of such GPUs, with consecutive indexes. Default: 1.
+    /// So many devices like this, one after the other; 1 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// NUMA node that it is attached to, if known.
+    /// NUMA node it hangs on, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
-    /// Indexes of the GPUs that are connected by NVLink; with `count` they may include its own.
+    /// Indexes of the GPUs it reaches by NVLink; with `count`, its own may be among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvlink: Vec<u8>,
-    /// Processor socket that it is attached to, if known. Default: that of its NUMA node.
+    /// Processor socket it hangs on, where known; that of its NUMA node when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<u32>,
-    /// PCIe switch that it is attached to, if there is one and it is known; numbered within the node.
+    /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie_switch: Option<u32>,
-    /// Power limit in watts, if known.
+    /// Power limit in watts, where known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_limit_w: Option<u32>,
 }
 
-/// A NUMA node: cores and the memory next to them.
+/// A NUMA node: cores and the memory that is near to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NumaNode {
@@ -90,35 +90,35 @@ pub struct NumaNode {
     pub cpu_cores: u32,
     /// Main memory in MiB.
     pub memory_mb: u64,
-    /// Processor socket that contains it.
+    /// Processor socket it belongs to.
     #[serde(default)]
     pub socket: u32,
 }
 
-/// Changes of a node. A field that is not sent stays unchanged.
+/// What to change of a node. What is not sent stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeChange {
-    /// State of the node: `ready`, `draining` or `hold`.
+    /// Whether it takes work: `ready`, `draining` or `hold`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Reason for the change of state.
+    /// Why the state is changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// All node labels; they replace those that the agent reports. `null` restores the agent's labels.
-    #[serde(deserialize_with = "crate::input::double_option", skip_serializing_if = "Option::is_none")]
+    /// Labels for placement, all of them; they replace those that the agent reports. `null` leaves them to the agent.
+    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     pub labels: Option<Option<BTreeMap<String, String>>>,
-    /// All taints; they replace those that the agent reports. `null` restores the agent's taints.
-    #[serde(deserialize_with = "crate::input::double_option", skip_serializing_if = "Option::is_none")]
+    /// Taints, all of them; they replace those that the agent reports. `null` leaves them to the agent.
+    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub taints: Option<Option<Vec<String>>>,
 }
 
-/// Current status of a node.
+/// A machine, as it stands now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Node {
-    /// Permanent name.
+    /// Its name for ever.
     #[schema(example = "gpu01")]
     pub id: String,
     /// The same as `id`.
@@ -130,59 +130,59 @@ pub struct Node {
     /// `Ready`, `Suspect`, `Unreachable`, `Fenced`, `Draining`, `Hold`, or `Declared` until its agent joins.
     #[schema(example = "Ready")]
     pub state: String,
-    /// Actor that set the state.
+    /// Who or what set the state.
     pub state_by: String,
-    /// Reason of the state.
+    /// Why.
     pub state_why: String,
-    /// Start of the state, RFC 3339.
+    /// Since when, RFC 3339.
     pub state_since: String,
     /// The same in Unix milliseconds.
     pub state_since_ms: i64,
-    /// True if its agent is connected.
+    /// It is heard from.
     pub online: bool,
-    /// True if it takes new jobs.
+    /// It takes new work.
     pub schedulable: bool,
-    /// True if it is draining: it finishes its jobs and takes no new ones.
+    /// It finishes what it has and takes nothing new.
     pub draining_mode: bool,
-    /// Number of GPUs.
+    /// GPUs.
     pub total_gpus: u32,
-    /// GPUs free for placement now.
+    /// GPUs that could be given out now.
     pub available_gpus: u32,
     /// CPU cores.
     pub cpu_cores: u32,
-    /// CPU cores that no job holds.
+    /// CPU cores that nobody holds.
     pub available_cpu_cores: u64,
     /// Main memory in MiB.
     pub memory_mb: u64,
-    /// Main memory that no job holds, in MiB.
+    /// Main memory that nobody holds, in MiB.
     pub available_memory_mb: u64,
-    /// Part of its GPUs that jobs hold, 0 to 1.
+    /// Part of its GPUs that is held, 0 to 1.
     pub gpu_allocation: f64,
-    /// Rack of the node.
+    /// Which rack it stands in.
     pub rack: Option<String>,
-    /// Block of racks that contains the node.
+    /// Which block of racks it stands in.
     #[serde(default)]
     pub block: Option<String>,
-    /// NUMA nodes, by number; empty if unknown.
+    /// Its NUMA nodes, by number; none where they are not known.
     #[serde(default)]
     pub numa_nodes: Vec<NumaNode>,
-    /// Power feed of the node.
+    /// Which power feed it hangs on.
     pub power_feed: Option<String>,
-    /// Node labels, for placement.
+    /// Free words for placement.
     pub labels: BTreeMap<String, String>,
-    /// Taints of the node.
+    /// Taints.
     pub taints: Vec<String>,
     /// Version of its agent.
     pub agent_version: String,
-    /// True if the GPUs are simulated.
+    /// The devices are simulated.
     pub simulated: bool,
-    /// First registration, RFC 3339.
+    /// When it was first seen.
     pub registered_at: String,
-    /// Last message of its agent to this server, RFC 3339; absent until then.
+    /// When this server last heard from its agent, RFC 3339; absent until then.
     pub last_heartbeat: Option<String>,
-    /// Jobs with tasks on this node, if visible to the caller.
+    /// Jobs with a part here; those of other tenants are left out for callers who may not see them.
     pub jobs: Vec<String>,
-    /// GPUs of the node; only in the answer for a single node.
+    /// Its GPUs; only when one node is asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
 }
@@ -192,6 +192,6 @@ pub struct Node {
 pub struct NodeList {
     /// In order of name.
     pub nodes: Vec<Node>,
-    /// Number of nodes.
+    /// How many there are.
     pub total: u64,
 }

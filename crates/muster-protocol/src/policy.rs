@@ -1,173 +1,173 @@
-//! Policies: active and earlier versions, activation, rollback, and the shadow.
+//! Policies: what is in force, what was, and putting others into force.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A policy bundle to activate.
+/// Policies to put into force.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyApply {
-    /// File contents by file name. Without a file all policies are deactivated.
+    /// Each file by its name, with its content. No file at all puts no policies into force.
     pub files: BTreeMap<String, String>,
-    /// Tenant whose jobs it applies to; without a tenant it applies to the whole cluster.
+    /// For the jobs of which tenant; for everyone where none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// Reason, for the history.
+    /// Why, for the history.
     #[serde(default)]
     pub why: String,
-    /// Only check the bundle, without activating it.
+    /// Only say whether they would do.
     #[serde(default)]
     pub dry_run: bool,
-    /// Run the bundle as a shadow beside the active one and report where decisions differ.
+    /// Run them beside those in force, to see what they would decide otherwise.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shadow: bool,
-    /// Activate the bundle although its tests fail.
+    /// Apply them although tests among the files fail.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
 
-/// Rollback to an earlier policy version.
+/// Policies to go back to.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRollback {
-    /// Version to activate. Default: the one before the active version.
+    /// The version; the one before the one in force where none is named.
     #[serde(default)]
     pub version: Option<u64>,
-    /// Tenant of the policies; without a tenant, those of the whole cluster.
+    /// Of which tenant; those for everyone where none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// Reason, for the history.
+    /// Why, for the history.
     #[serde(default)]
     pub why: String,
 }
 
-/// Policy versions, newest first.
+/// Versions, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyList {
-    /// The versions.
+    /// Each of them.
     pub policies: Vec<PolicyVersion>,
-    /// Number of versions.
+    /// How many.
     pub total: u64,
-    /// Failed calls of active policies, with the number of affected waiting jobs.
+    /// What went wrong when policies in force were asked, and how many waiting jobs that concerns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failures: Vec<PolicyCallFailure>,
+    pub failures: Vec<PolicyFailing>,
 }
 
-/// A failed call of active policies.
+/// A failure of policies in force.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct PolicyCallFailure {
-    /// Error message.
+pub struct PolicyFailing {
+    /// The error.
     pub error: String,
-    /// Number of waiting jobs that the call was about.
+    /// Waiting jobs about which it was asked.
     pub jobs: u64,
-    /// True if these jobs wait until the policy answers; otherwise they are planned without its answer.
+    /// Whether these jobs wait until the policy answers; otherwise they are planned as if it had not been asked.
     pub blocks: bool,
 }
 
-/// A policy bundle that was activated.
+/// A bundle of policies that was put into force.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyVersion {
-    /// Version number, increasing.
+    /// Counted up.
     pub version: u64,
-    /// `cluster`, or `tenant` and its name.
+    /// For whom: `cluster`, or `tenant` and its name.
     pub scope: String,
-    /// Tenant whose jobs it applies to; absent if it applies to the whole cluster.
+    /// For the jobs of which tenant; nothing where it is for everyone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// True if it is the active version.
+    /// Whether it is in force.
     pub active: bool,
-    /// Reason of the suspension: its worker was killed repeatedly, so its hooks are not called.
+    /// Why it is in force and not asked, where its worker was ended again and again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<String>,
-    /// Hash of names and contents of all files.
+    /// Of names and contents of all files.
     pub hash: String,
-    /// Actor that activated it.
+    /// Who put it into force.
     pub applied_by: String,
-    /// Time of the activation, RFC 3339.
+    /// When.
     pub applied_at: String,
-    /// Reason; may be empty.
+    /// Why.
     pub why: String,
-    /// Hooks it implements.
+    /// The questions it answers.
     pub hooks: Vec<String>,
-    /// Pools it registers.
+    /// The pools it registers.
     pub pools: Vec<PolicyPool>,
-    /// Rulesets it registers.
+    /// The rulesets it registers.
     pub rulesets: Vec<PolicyRuleset>,
-    /// Names of its files.
+    /// The names of its files.
     pub files: Vec<String>,
-    /// Contents of its files; only in the answer for a single version.
+    /// Their contents, where one version was asked for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, String>,
 }
 
-/// A pool that policies register.
+/// A pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyPool {
-    /// Name.
+    /// Its name.
     pub name: String,
-    /// Allowed GPU models; empty for any.
+    /// Models; any where there is none.
     pub gpu_types: Vec<String>,
-    /// Minimum memory of a GPU in GB.
+    /// Least memory of a device in GB.
     pub min_memory_gb: String,
-    /// Maximum temperature of a GPU in °C.
+    /// Highest temperature in degrees.
     pub max_temp_c: String,
-    /// Minimum health of a GPU, 0 to 1.
+    /// Least health, 0 to 1.
     pub health_threshold: String,
-    /// Power policy of its GPUs.
+    /// How its devices are driven.
     pub power_policy: String,
-    /// Tuning directives for its GPUs, for the agent.
+    /// How its devices are tuned, for the control of devices.
     pub opt_strategies: Vec<String>,
-    /// Health checks of its GPUs, for the agent.
+    /// What is looked at, for the control of devices.
     pub health_checks: Vec<String>,
-    /// Number of GPUs in the pool.
+    /// Devices that belong to it.
     pub gpus: u32,
-    /// Number of these GPUs whose temperature and health allow a placement now.
+    /// Of those, devices that are given out as warm and healthy as they are.
     pub gpus_open: u32,
 }
 
-/// A ruleset that policies register.
+/// A ruleset.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyRuleset {
-    /// Name.
+    /// Its name.
     pub name: String,
-    /// True if it is in effect.
+    /// Whether it counts.
     pub active: bool,
-    /// Its rules, as text.
+    /// Its rules, in words.
     pub rules: Vec<String>,
 }
 
-/// Decisions in which the shadow policies differ from the active ones.
+/// What policies that run as a shadow would decide otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyShadow {
-    /// The shadow bundle, with the version number that it would get.
+    /// What runs, with the version it would be.
     pub policies: PolicyVersion,
-    /// Start of the shadow, RFC 3339.
+    /// Since when.
     pub since: String,
-    /// Number of comparisons.
+    /// How often both were compared.
     pub looks: u64,
-    /// Number of planning rounds with decisions that were not compared for lack of time.
+    /// How often there was something to decide and no time to compare.
     pub missed: u64,
-    /// Number of starts and evictions on which both agree.
+    /// How often both would start a job, or make room for it, in the same way.
     pub alike: u64,
-    /// Number of jobs with different decisions.
+    /// Jobs that would be treated otherwise.
     pub total: u64,
-    /// These jobs, newest first; limited in number.
-    pub jobs: Vec<PolicyDifference>,
+    /// Each of them, the newest job first; of very many only the newest.
+    pub jobs: Vec<PolicyOtherwise>,
 }
 
-/// A job about which the shadow decides differently.
+/// What would be decided otherwise about a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct PolicyDifference {
-    /// Job id.
+pub struct PolicyOtherwise {
+    /// Which job.
     pub job_id: String,
-    /// Time of the last difference, RFC 3339.
+    /// When that was seen last.
     pub seen_at: String,
-    /// Number of differences.
+    /// How often it was seen.
     pub times: u64,
-    /// Decision of the active policies.
+    /// With the policies in force.
     pub in_force: String,
-    /// Decision of the shadow.
+    /// With the shadow.
     pub shadow: String,
 }

@@ -1,31 +1,31 @@
-//! Errors of the API, as `application/problem+json` (RFC 9457).
+//! Every error of the API, as `application/problem+json` (RFC 9457).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Error answer of the API.
+/// Why a request was not done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// URN of this kind of problem: `urn:muster:problem:` and the code.
+    /// A name for this kind of problem, `urn:muster:problem:` and the code.
     #[serde(rename = "type")]
     #[schema(example = "urn:muster:problem:over-quota")]
     pub kind: String,
-    /// Name of the HTTP status.
+    /// The status in words.
     #[schema(example = "Forbidden")]
     pub title: String,
-    /// HTTP status.
+    /// The HTTP status.
     #[schema(example = 403)]
     pub status: u16,
-    /// Problem code, stable across releases.
+    /// Stable across releases: scripts may rely on it.
     #[schema(example = "over-quota")]
     pub code: String,
-    /// Description in a sentence.
+    /// What happened, in a sentence for people.
     #[schema(example = "the job asks for 6 GPUs, tenant `vision` may hold 5 at most")]
     pub detail: String,
-    /// What the caller can do next, if there is a suggestion.
+    /// The next thing to try, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "ask for at most 5 GPUs, or have the quota raised")]
     pub hint: Option<String>,
-    /// The same as `detail`, for older clients.
+    /// The same as `detail`, under the name that older clients read.
     pub error: String,
 }

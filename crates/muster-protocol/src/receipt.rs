@@ -1,37 +1,36 @@
-//! Preemption receipts: preemptor, victim and lost work of each preemption.
+//! What displacing jobs has cost.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Receipt of one preemption.
+/// One job that was displaced for another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Receipt {
-    /// Job id of the victim.
+    /// Who was displaced.
     pub job_id: String,
-    /// Number of the victim's attempt.
+    /// Which attempt of it.
     pub attempt: u32,
-    /// Job id of the preemptor.
+    /// For whom.
     pub by_job_id: String,
-    /// When the victim was ordered to save its work and stop, RFC 3339.
+    /// When it was asked to save its work and stop, RFC 3339.
     pub asked_at: String,
-    /// When its attempt had ended, RFC 3339.
+    /// When it was gone, RFC 3339.
     pub gone_at: String,
-    /// Last checkpoint of the victim, RFC 3339; absent if it reported none.
+    /// When it last saved its work, RFC 3339; absent if it never said so.
     pub saved_at: Option<String>,
-    /// Runtime of the attempt, in seconds.
+    /// How long it had run, in seconds.
     pub ran_seconds: i64,
-    /// Preemption loss, in GPU-hours.
+    /// Work that is lost, in GPU-hours.
     pub lost_gpu_hours: f64,
 }
 
-/// Receipts of a job, as victim and as preemptor.
+/// What a job has lost to others, and others to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiptList {
-    /// Job id.
+    /// Which job.
     pub job_id: String,
-    /// Preemptions in which the job was the victim, oldest first.
+    /// Each time it was displaced, oldest first.
     pub lost: Vec<Receipt>,
-    /// Preemptions in which the job was the preemptor, oldest first; victims of other tenants only if visible to the
-    /// caller.
+    /// Each job that was displaced for it, oldest first; of other tenants only where the caller may see them.
     pub caused: Vec<Receipt>,
 }

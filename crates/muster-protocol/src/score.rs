@@ -1,25 +1,25 @@
-//! Placement score by term.
+//! Why a place was chosen.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Score of a placement when it was chosen: its cost by term. No compared alternative had a lower sum.
+/// What the place of an attempt cost when it was chosen; no other that was compared cost less.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Score {
-    /// Terms of the sum; terms with cost 0 are omitted.
-    pub terms: Vec<ScoreTerm>,
-    /// Number of compared alternatives: classes of nodes of the same kind with the same free resources.
+    /// Each by name; those that cost nothing are left out.
+    pub terms: Vec<Term>,
+    /// How many kinds of free space were compared.
     pub compared: u32,
 }
 
 /// One term of a score.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ScoreTerm {
-    /// `fragmentation` (GPU capacity that the workload mix can no longer use), `locality` (slow links between its
-    /// GPUs), `health` (GPUs with a warning or degraded health), `learned`, `policy` or `power`.
-    #[schema(example = "fragmentation")]
+pub struct Term {
+    /// `waste` (GPU that is going to be left over), `locality` (slow links between its GPUs), `health` (GPUs that are
+    /// warm or have had errors), `learned`, `policy` or `power`.
+    #[schema(example = "waste")]
     pub name: String,
-    /// Cost in thousandths of a GPU; negative for a gain.
+    /// What it costs, in thousandths of a GPU; below 0 where something is gained.
     #[schema(example = 35)]
     pub milli: i64,
 }

@@ -1,26 +1,26 @@
-//! Tokens: authentication and roles of callers.
+//! Tokens: who may ask for what.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::input::{Priority, Span};
+use crate::written::{Priority, Span};
 
-/// A new token.
+/// A token to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenSpec {
-    /// Name of the bearer; its acts are recorded under this name. Names that the server uses itself are reserved.
+    /// Whose it is, for people; acts are recorded under this name. Names of the server itself are reserved.
     pub name: String,
     /// `viewer`, `member`, `tenant-admin`, `operator` or `admin`.
     pub role: String,
-    /// Tenant of the bearer; required for the first three roles and not allowed for the others.
+    /// Where; must be given for the first three roles and not for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// Lifetime: seconds, or a text such as `30d`. Default: unlimited.
+    /// It ends by itself after this time: seconds, or a text such as `30d`; never when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Span>,
-    /// Priority ceiling of the bearer, as a number or a tier name. It raises the ceiling of the tenant for this token;
-    /// the creator of the token can grant at most its own ceiling.
+    /// Highest priority its bearer may give to a job, as a number or a tier name. It raises the ceiling of the tenant
+    /// for this token; the maker of the token grants at most what it may give itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_priority: Option<Priority>,
 }
@@ -28,24 +28,24 @@ pub struct TokenSpec {
 /// A token, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Public id.
+    /// Short public name.
     #[schema(example = "t-7")]
     pub id: String,
-    /// Name of the bearer.
+    /// Whose it is.
     pub name: String,
-    /// Role of the bearer.
+    /// What it allows.
     pub role: String,
-    /// Tenant of the bearer; absent for roles with access to all tenants.
+    /// Where; absent for roles that reach every tenant.
     pub tenant_id: Option<String>,
-    /// Time of creation, RFC 3339.
+    /// When it was made, RFC 3339.
     pub created_at: String,
-    /// Time of expiry, RFC 3339.
+    /// When it ends by itself.
     pub expires_at: Option<String>,
-    /// Priority ceiling of the bearer, if one is granted to the token.
+    /// Highest priority its bearer may give to a job, where one is granted to the token.
     pub max_priority: Option<u32>,
 }
 
-/// A token that was created. Its secret is shown only once and is not stored.
+/// A token that was made. Its secret is shown this once and never stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenMade {
     /// The token.
@@ -55,11 +55,11 @@ pub struct TokenMade {
     pub secret: String,
 }
 
-/// Tokens that are visible to the caller.
+/// The tokens the caller may see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenList {
     /// In order of id.
     pub tokens: Vec<Token>,
-    /// Number of tokens.
+    /// How many there are.
     pub total: u64,
 }

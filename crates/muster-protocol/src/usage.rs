@@ -1,53 +1,53 @@
-//! Usage reports by tenant, user or job.
+//! Who used what.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Usage in a time span. An attempt counts at its end, so adjacent time spans add up exactly. Running attempts count in
-/// the time span that includes the current time, with their usage until now.
+/// What was used in a span of time. Attempts count when they end, so adjoining spans add up exactly; those that run
+/// now count in the span that includes now, with what they have used until now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UsageReport {
-    /// Start of the time span, RFC 3339: attempts that ended at or after this time.
+    /// Attempts that ended at or after this moment, RFC 3339.
     pub from: String,
-    /// End of the time span, RFC 3339: attempts that ended before this time.
+    /// And before this one.
     pub to: String,
-    /// Key of the sums: `tenant`, `user` or `job`.
+    /// What it is added up by: `tenant`, `user` or `job`.
     pub by: String,
-    /// One row per tenant, user or job.
+    /// One for each tenant, user or job.
     pub rows: Vec<Usage>,
-    /// Sum of all rows.
+    /// The sum of all rows.
     pub total: Usage,
-    /// True if running attempts are included: the time span includes the current time, and the server is the leader.
+    /// Whether attempts that run now are in it: the span includes now, and the server is the leader.
     #[serde(default)]
     pub includes_running: bool,
 }
 
-/// Usage of one tenant, user or job.
+/// What one tenant, user or job used.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
-    /// Tenant, user or job; `total` for the sum.
+    /// The tenant, user or job; `total` for the sum.
     pub key: String,
-    /// Number of attempts that ended or run.
+    /// Attempts that ended, and those that run.
     pub attempts: u64,
-    /// Number of running attempts.
+    /// Attempts that run.
     #[serde(default)]
     pub running_attempts: u64,
-    /// Part of `gpu_ms` that belongs to running attempts and is not charged yet.
+    /// The part of `gpu_ms` that is of attempts that run: it is not charged yet.
     #[serde(default)]
     pub running_gpu_ms: u64,
     /// GPU-hours.
     pub gpu_hours: f64,
-    /// Exact value of `gpu_hours`, in GPU-milliseconds.
+    /// The same, exactly, in GPU-milliseconds.
     pub gpu_ms: u64,
     /// CPU-core-hours.
     pub cpu_hours: f64,
     /// GiB-hours of main memory.
     pub memory_gib_hours: f64,
-    /// Cost.
+    /// What it cost.
     pub cost: f64,
-    /// Exact value of `cost`, in millionths.
+    /// The same, exactly, in millionths.
     pub cost_micro: u64,
-    /// Kilowatt-hours, counted at the power limits of the GPUs.
+    /// Kilowatt-hours, as if the GPUs had drawn all that their power limits allow.
     #[serde(default)]
     pub energy_kwh: f64,
 }

@@ -1,4 +1,4 @@
-//! What-if: simulation of the cluster's history under other settings, nodes or policies.
+//! What if: the history of the cluster under other rules.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,78 +7,78 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-/// A hypothetical change and the time span it applies to.
+/// What would be otherwise, and since when.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct WhatIfRequest {
-    /// Start of the time span: a duration before now such as `7d`, or a time, RFC 3339. Default: `7d`.
+pub struct WhatIfAsk {
+    /// From when on: a span before now such as `7d`, or a moment, RFC 3339; seven days when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "7d")]
     pub since: Option<String>,
-    /// End of the time span, in the same notation. Default: now.
+    /// Until when, written alike; now when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// Changed settings: `tenants.NAME.FIELD` as in a change of a tenant, `scheduler.KEY` as in the configuration.
+    /// Other values: `tenants.NAME.FIELD` as in a change of a tenant, `scheduler.KEY` as in the configuration.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(example = json!({"tenants.vision.max_gpus": 32}))]
     pub set: BTreeMap<String, Setting>,
-    /// Additional nodes: nodes × GPUs per node × model, for example `4x8xH100`.
+    /// Nodes that would have been there too: nodes × GPUs of each × model, for example `4x8xH100`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub add_nodes: Vec<String>,
-    /// Nodes that take no jobs.
+    /// Nodes that would have taken no more work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_nodes: Vec<String>,
-    /// Policies of the cluster, instead of all that were active: file contents by file name. Without a file there are
-    /// no policies.
+    /// Policies that would have been in force for the cluster, in place of all that were: files by name. Without any file
+    /// there would have been none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies: Option<BTreeMap<String, String>>,
-    /// Number of jobs to list that gain or lose most. Default: 20.
+    /// Tell of so many jobs that gain or lose most; 20 when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<u32>,
 }
 
-/// Value of a setting: an integer, a fraction, a boolean, a text, or `null` to remove a limit.
+/// Another value: a whole number, a fraction, a flag, a word, or `null` to lift a limit.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Setting {
-    /// `null`: no limit.
-    Null,
-    /// A boolean.
-    Bool(bool),
-    /// An integer.
-    Integer(i64),
-    /// A number with a fraction.
+    /// None.
+    Nothing,
+    /// Yes or no.
+    Flag(bool),
+    /// A whole number.
+    Whole(i64),
+    /// Any number.
     Number(f64),
-    /// A text.
-    Text(String),
+    /// A word.
+    Word(String),
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Setting::Null => f.write_str("none"),
-            Setting::Bool(flag) => flag.fmt(f),
-            Setting::Integer(number) => number.fmt(f),
+            Setting::Nothing => f.write_str("none"),
+            Setting::Flag(flag) => flag.fmt(f),
+            Setting::Whole(number) => number.fmt(f),
             Setting::Number(number) => number.fmt(f),
-            Setting::Text(text) => f.write_str(text),
+            Setting::Word(word) => f.write_str(word),
         }
     }
 }
 
 impl From<&str> for Setting {
-    /// Parses `none`, `true`, `32` and `1.5`; everything else is a text.
+    /// As people write it: `none`, `true`, `32`, `1.5`, and all else is a word.
     fn from(text: &str) -> Setting {
         let number = || text.parse().ok().filter(|number: &f64| number.is_finite()).map(Setting::Number);
         match text {
-            "none" | "null" => Setting::Null,
-            "true" => Setting::Bool(true),
-            "false" => Setting::Bool(false),
+            "none" | "null" => Setting::Nothing,
+            "true" => Setting::Flag(true),
+            "false" => Setting::Flag(false),
             _ => text
                 .parse()
                 .ok()
-                .map(Setting::Integer)
+                .map(Setting::Whole)
                 .or_else(number)
-                .unwrap_or(Setting::Text(text.to_string())),
+                .unwrap_or(Setting::Word(text.to_string())),
         }
     }
 }
@@ -95,156 +95,155 @@ impl Visitor<'_> for SettingVisitor {
     type Value = Setting;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a number, a boolean, a text or null")
+        f.write_str("a number, a flag, a word or null")
     }
 
     fn visit_unit<E: Error>(self) -> Result<Setting, E> {
-        Ok(Setting::Null)
+        Ok(Setting::Nothing)
     }
 
     fn visit_bool<E: Error>(self, flag: bool) -> Result<Setting, E> {
-        Ok(Setting::Bool(flag))
+        Ok(Setting::Flag(flag))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Setting, E> {
-        Ok(Setting::Integer(number))
+        Ok(Setting::Whole(number))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Setting, E> {
-        i64::try_from(number).map(Setting::Integer).map_err(E::custom)
+        i64::try_from(number).map(Setting::Whole).map_err(E::custom)
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Setting, E> {
         Ok(Setting::Number(number))
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Setting, E> {
-        Ok(Setting::Text(text.to_string()))
+    fn visit_str<E: Error>(self, word: &str) -> Result<Setting, E> {
+        Ok(Setting::Word(word.to_string()))
     }
 }
 
-/// Result of a what-if simulation.
+/// What would have been.
 ///
-/// `really` is the recorded history. `changed` is the simulation with the change: identical to the history up to the
-/// first differing decision, simulated from there on, with the recorded amount of work of each job. `replayed` is the
-/// simulation without the change from the same time on. Gains and losses are computed against `replayed`; the
-/// difference between `replayed` and `really` is the error of the simulation.
+/// `really` is what happened. `changed` is what would have happened under the change; up to the first decision that
+/// would have been another one it is the same to the millisecond, and from there on it is simulated, with every job
+/// working as long as it really did. `replayed` is simulated from that same moment without the change: what it differs
+/// from `really` by is how far the simulation can be trusted. Who starts or ends sooner is told against `replayed`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIf {
-    /// Start of the time span, RFC 3339.
+    /// From when on, RFC 3339.
     pub since: String,
-    /// End of the time span, RFC 3339.
+    /// Until when.
     pub until: String,
-    /// Description of the change.
+    /// The change, in words.
     pub changes: Vec<String>,
-    /// Number of recorded decisions that were repeated from the journal.
+    /// How many decisions of that time were made again from the journal.
     pub decisions: u64,
-    /// Number of these decisions that differ without any change; 0 unless the journal was written by another release.
+    /// How many of them would be others today without any change: 0 unless the planner is another release.
     pub decisions_different: u64,
-    /// Time of the first differing decision, RFC 3339; absent if the change has no effect.
+    /// The first moment at which something would have been decided otherwise; nothing if the change changes nothing.
     pub differs_from: Option<String>,
-    /// Recorded history.
+    /// What happened.
     pub really: WhatIfFigures,
-    /// Simulation without the change, from the first differing decision on.
+    /// The same, simulated from the first difference on.
     pub replayed: WhatIfFigures,
-    /// Simulation with the change.
+    /// What would have happened.
     pub changed: WhatIfFigures,
-    /// Number of jobs that would have started or ended earlier.
+    /// Jobs that would have started or ended sooner.
     pub sooner: u64,
-    /// Number of jobs that would have started or ended later.
+    /// Jobs that would have started or ended later.
     pub later: u64,
-    /// Tenants with jobs in the time span.
+    /// Each tenant that had jobs.
     pub tenants: Vec<WhatIfTenant>,
-    /// Jobs that gain or lose most.
+    /// The jobs that gain or lose most.
     pub jobs: Vec<WhatIfJob>,
-    /// Jobs that would have been refused.
-    pub refused: Vec<WhatIfRefusal>,
-    /// Number of jobs with an estimated runtime, because they never ran or had not ended.
+    /// Jobs that would not have been accepted, and why.
+    pub refused: Vec<WhatIfRefused>,
+    /// Jobs whose length was guessed, because they never ran or had not ended.
     pub guessed: u64,
 }
 
-/// Figures of a time span. For jobs that had not started or ended, waits and times count until the end of the time
-/// span.
+/// What a span of time came to. Waits and times count to the end of the span for jobs that had not started or ended.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfFigures {
-    /// Number of jobs that waited or ran in the time span.
+    /// Jobs that lived in the span.
     pub jobs: u64,
-    /// Number of jobs that started for the first time.
+    /// How many of them started in it for the first time.
     pub started: u64,
-    /// Number of jobs that ended.
+    /// How many ended in it.
     pub ended: u64,
-    /// Mean wait from submission to the first start, in seconds; without jobs that had started before the time span.
+    /// From submission to the first start, of those that had not started before: the mean, in seconds.
     pub wait_mean_s: f64,
-    /// 95th percentile of the wait, in seconds.
+    /// Of twenty of them nineteen waited no longer.
     pub wait_p95_s: f64,
-    /// Maximum wait, in seconds.
+    /// The longest.
     pub wait_max_s: f64,
-    /// Mean time from submission to the end of all jobs, in seconds.
+    /// From submission to the end, of all: the mean, in seconds.
     pub time_mean_s: f64,
     /// GPU-hours held.
     pub gpu_hours: f64,
-    /// Held GPU-hours divided by all GPU-hours of the cluster, 0 to 1; absent for a single tenant.
+    /// The same, of all GPU-hours there were; nothing for a single tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation: Option<f64>,
-    /// Number of preemptions.
+    /// How often a running job had to give way.
     pub preemptions: u64,
-    /// Preemption loss, in GPU-hours.
+    /// GPU-hours of work that were lost by that.
     pub lost_gpu_hours: f64,
 }
 
-/// Figures of one tenant.
+/// What it is to one tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfTenant {
-    /// Tenant id.
+    /// Which.
     pub tenant_id: String,
-    /// Recorded history.
+    /// What happened.
     pub really: WhatIfFigures,
-    /// Simulation without the change.
+    /// The same, simulated.
     pub replayed: WhatIfFigures,
-    /// Simulation with the change.
+    /// What would have happened.
     pub changed: WhatIfFigures,
-    /// Number of jobs that would have started or ended earlier.
+    /// Jobs that would have started or ended sooner.
     pub sooner: u64,
-    /// Number of jobs that would have started or ended later.
+    /// Jobs that would have started or ended later.
     pub later: u64,
 }
 
-/// Times of one job.
+/// What it is to one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfJob {
-    /// Job id.
+    /// Which.
     pub job_id: String,
-    /// Name of the job.
+    /// Its name.
     pub name: String,
-    /// Tenant of the job.
+    /// Whose it is.
     pub tenant_id: String,
-    /// How much earlier it ends, or starts if neither simulation includes its end, in seconds; negative if later.
+    /// By how much sooner it ends, or starts if neither shows its end, in seconds; below zero if later.
     pub gained_s: f64,
-    /// Recorded history.
+    /// What happened.
     pub really: WhatIfTimes,
-    /// Simulation without the change.
+    /// The same, simulated.
     pub replayed: WhatIfTimes,
-    /// Simulation with the change.
+    /// What would have happened.
     pub changed: WhatIfTimes,
 }
 
-/// Start and end of a job within the time span.
+/// When a job started and ended, within the span.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfTimes {
-    /// First start, RFC 3339.
+    /// Its first start, RFC 3339.
     pub started_at: Option<String>,
-    /// End, RFC 3339.
+    /// Its end.
     pub ended_at: Option<String>,
-    /// Number of preemptions.
+    /// How often it had to give way.
     pub preemptions: u64,
 }
 
-/// A job that would have been refused.
+/// A job that would not have been accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WhatIfRefusal {
-    /// Job id.
+pub struct WhatIfRefused {
+    /// Which.
     pub job_id: String,
-    /// Reason of the refusal.
+    /// Why.
     pub why: String,
 }
 
@@ -253,20 +252,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_round_trips_through_text_and_json() {
+    fn a_setting_keeps_its_kind() {
         let cases = [
-            ("none", "null", Setting::Null),
-            ("true", "true", Setting::Bool(true)),
-            ("32", "32", Setting::Integer(32)),
+            ("none", "null", Setting::Nothing),
+            ("true", "true", Setting::Flag(true)),
+            ("32", "32", Setting::Whole(32)),
             ("1.5", "1.5", Setting::Number(1.5)),
-            ("fast", "\"fast\"", Setting::Text("fast".to_string())),
-            ("inf", "\"inf\"", Setting::Text("inf".to_string())),
+            ("fast", "\"fast\"", Setting::Word("fast".to_string())),
+            ("inf", "\"inf\"", Setting::Word("inf".to_string())),
         ];
-        for (text, json, setting) in cases {
-            assert_eq!(Setting::from(text), setting);
+        for (said, json, setting) in cases {
+            assert_eq!(Setting::from(said), setting);
             assert_eq!(muster_json::to_string(&setting), json);
             assert_eq!(muster_json::from_str::<Setting>(json).unwrap(), setting);
-            assert_eq!(setting.to_string(), text);
+            assert_eq!(setting.to_string(), said);
         }
         assert!(muster_json::from_str::<Setting>("[1]").is_err());
     }

@@ -1,59 +1,58 @@
-//! Windows: nodes booked for a time, for maintenance or for one tenant.
+//! Nodes that are booked for a time.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::input::{Moment, Span};
+use crate::written::{Moment, Span};
 
-/// A new window.
+/// Nodes to book, for maintenance or for a tenant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WindowSpec {
-    /// Name: 1 to 63 characters of a-z, A-Z, 0-9, `-`, `_`, `.`.
+    /// What to call it: 1 to 63 of a-z, A-Z, 0-9, `-`, `_`, `.`.
     pub name: String,
-    /// Booked nodes.
+    /// Which nodes.
     pub nodes: Vec<String>,
-    /// Start. Default: now.
+    /// From when; now when not given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Moment>,
-    /// End; either this or `duration`.
+    /// Until when. Either this or `duration`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
-    /// Length; either this or `until`.
+    /// How long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<Span>,
-    /// Tenant that may use the nodes, with its descendants; without a tenant the window is for maintenance, and no job
-    /// runs.
+    /// For which tenant, with all below it; for nobody when not given, as maintenance needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Reason, shown to the users of waiting jobs.
+    /// Why, for those who wait.
     pub why: String,
 }
 
-/// A window.
+/// Nodes that are booked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Window {
-    /// Name.
+    /// What it is called.
     pub name: String,
-    /// Booked nodes.
+    /// Which nodes.
     pub nodes: Vec<String>,
-    /// Start, RFC 3339.
+    /// From when, RFC 3339.
     pub from: String,
     /// The same in Unix milliseconds.
     pub from_ms: i64,
-    /// End, RFC 3339.
+    /// Until when, RFC 3339.
     pub until: String,
     /// The same in Unix milliseconds.
     pub until_ms: i64,
-    /// Tenant that may use the nodes; absent for maintenance.
+    /// For which tenant; absent is for nobody.
     pub tenant: Option<String>,
-    /// Reason.
+    /// Why.
     pub why: String,
-    /// Actor that booked it.
+    /// Who booked it.
     pub by: String,
-    /// True if it has begun.
+    /// Whether it has begun.
     pub active: bool,
-    /// Jobs that run on its nodes now and may not use the window.
+    /// Jobs that run on its nodes now and are not its own.
     pub jobs: Vec<String>,
 }
 

@@ -1,9 +1,7 @@
 //! Policies for Python: the native module `starlark_engine._native`.
 //!
-//! Converts values and errors between Python and `muster-policy`; contains no logic. Code that need not be fast is in
-//! Python, in `python/src/starlark_engine`.
-
-#![warn(missing_docs)]
+//! It translates and nothing more: values and errors go from one language to the other here, and `muster-policy` does
+//! the work. What needs no speed is in Python, in `python/src/starlark_engine`.
 
 mod engine;
 mod error;
@@ -26,7 +24,7 @@ mod _native {
     use super::star;
 }
 
-/// Run a command line of `star`, program name first, and return the exit code.
+/// Do what the words of a command line say, and give the exit code.
 #[pyfunction]
 fn star(words: Vec<OsString>) -> u8 {
     muster_policy::star::run(&words)

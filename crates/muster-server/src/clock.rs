@@ -1,19 +1,20 @@
-//! Port: the clock. The simulator supplies simulated time.
+//! Port: the time. The simulator has its own.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use muster_core::Timestamp;
 
+/// Tells the time.
 pub trait Clock: Send + Sync {
-    /// Wall-clock time in milliseconds since the Unix epoch; it may jump when the clock is set.
+    /// The time of day, which may be set: milliseconds since the Unix epoch.
     fn now(&self) -> Timestamp;
 
-    /// Monotonic time since a fixed moment.
+    /// Time since a moment that stays the same; it never goes back and cannot be set.
     fn elapsed(&self) -> Duration;
 }
 
-/// Adapter (Clock): the clocks of this machine.
+/// Adapter (Clock): the clock of this machine.
 pub struct SystemClock;
 
 impl Clock for SystemClock {

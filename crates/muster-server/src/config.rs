@@ -1,14 +1,14 @@
-//! The configuration of a server, from flags, environment variables, a YAML file and defaults.
+//! The configuration: what flags, variables and a file say, and what the server makes of it.
 //!
-//! Each source fills a [`RawConfig`]. [`Config::load`] merges them: flags take precedence over `MUSTER_*` variables, those
-//! over variables with compatibility names, those over the file, and the file over the defaults. The rest of the server
-//! sees only the resolved [`Config`]. Nothing is opened or created here but the configuration file.
+//! A source fills a [`RawConfig`]; [`Config::load`] lays flags over `MUSTER_*` variables over the seeds'
+//! variables over the file over the defaults, and everything behind this door sees only the resolved
+//! [`Config`]. Nothing is opened or created here but the file itself.
 
 mod file;
 mod keys;
-mod merged;
 mod problem;
 mod resolve;
+mod said;
 mod settings;
 mod value;
 mod variables;
@@ -23,213 +23,230 @@ use std::path::{Path, PathBuf};
 use muster_core::Settings;
 use serde::Serialize;
 
-use merged::MergedConfig;
 pub(crate) use muster_core::nearest::nearest;
-pub use problem::{ConfigError, FilePosition, Problem, ProblemKind, ValueSource};
-pub use settings::override_setting;
-use value::RawValue;
+pub use problem::{ConfigError, Mark, Place, Problem, Wrong};
+use said::Said;
+pub use settings::amend;
+use value::Raw;
 
-/// The resolved configuration.
+/// Everything the server needs to know before it starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Name of this installation, for traces.
+    /// A name for this installation.
     pub environment: String,
-    /// Address of HTTP.
+    /// Where HTTP is served.
     pub listen: SocketAddr,
-    /// Address of gRPC, on the same host.
+    /// Where gRPC is served, on the same host.
     pub grpc_listen: SocketAddr,
     /// Folder of the database, certificates and tokens.
     pub data_dir: PathBuf,
+    /// Where the journal lives.
     pub database: Database,
     /// How long a start waits for the database; `None` is for ever.
     pub start_timeout_ms: Option<i64>,
     /// Whether a new cluster may begin in a used data folder (`--new-cluster`). Never set by a file: it is for one start.
     pub new_cluster: bool,
+    /// Who may ask.
     pub auth: AuthMode,
-    /// `None` for plain HTTP.
-    pub tls: Option<TlsConfig>,
-    pub api: ApiConfig,
-    /// Settings of the core; `Command::Configure` puts them into the state.
+    /// How connections are encrypted; `None` for plain HTTP.
+    pub tls: Option<Tls>,
+    /// What the HTTP door lets in.
+    pub api: Api,
+    /// What the planner and the guards read. Enters the state by `Command::Configure`.
     pub settings: Settings,
-    /// Longest pause between two planning rounds.
+    /// Longest pause between two plans.
     pub scheduling_interval_ms: i64,
-    pub agent: AgentConfig,
-    pub metrics: MetricsConfig,
-    pub log: LogConfig,
-    pub telemetry: TelemetryConfig,
-    /// File of a simulated cluster to run in this process.
+    /// How the agent of this machine behaves.
+    pub agent: Agent,
+    /// What is told to Prometheus.
+    pub metrics: Metrics,
+    /// How log lines look.
+    pub log: Log,
+    /// Where traces go.
+    pub telemetry: Telemetry,
+    /// A simulated cluster to run.
     pub cluster: Option<PathBuf>,
-    /// Folder of policies that are applied at start and whenever a file changes.
+    /// A folder of policies to keep in force.
     pub policies_dir: Option<PathBuf>,
-    /// For the operator; no warning stops the start.
+    /// What the person who starts the server should know; nothing of it stops the start.
     pub warnings: Vec<String>,
-    merged: MergedConfig,
+    said: Said,
 }
 
-/// The database of journal, savepoints and tables.
+/// Where the journal lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Database {
+    /// One file on this machine.
     Sqlite {
+        /// Which.
         path: PathBuf,
     },
-    /// A PostgreSQL server, which several servers may share.
+    /// A PostgreSQL server, which several of us may share.
     Postgres {
         /// `postgres://…`, with the password.
         url: SecretUrl,
-        pool: PostgresPool,
+        /// How many connections.
+        pool: Pool,
     },
 }
 
-/// A URL that may hold a password; printing it hides the password.
+/// An address that may hold a password, and so never prints it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretUrl(String);
 
-/// The connection pool of PostgreSQL.
+/// How connections to PostgreSQL are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PostgresPool {
+pub struct Pool {
+    /// Most at once.
     pub connections_max: u32,
-    /// Most connections that stay open while they are idle.
+    /// Most kept open for later.
     pub idle_max: u32,
-    /// Age at which a connection is replaced; `None` is never.
+    /// Age at which one is replaced; `None` is never.
     pub lifetime_ms_max: Option<i64>,
 }
 
-/// How callers are authenticated.
+/// Who may ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthMode {
-    /// Every caller on the loopback address is the administrator.
+    /// Everybody who reaches the loopback address is the administrator.
     Local,
-    /// Every caller needs a token.
+    /// Whoever brings a token.
     Tokens,
 }
 
-/// The certificate of HTTPS.
+/// How connections are encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TlsConfig {
-    /// Files that the site supplies.
+pub enum Tls {
+    /// With a certificate that the site brings.
     Files {
         /// Certificate chain in PEM.
         certificate: PathBuf,
         /// Its private key in PEM.
         key: PathBuf,
     },
-    /// A certificate of the server's own CA, generated in the data folder.
+    /// With a certificate from our own CA, made in the data folder.
     OwnCa,
 }
 
-/// Limits and allowed origins of the HTTP API.
+/// What the HTTP door lets in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ApiConfig {
-    /// Accepted host names of the Host header besides those of loopback.
+pub struct Api {
+    /// Names beside the loopback ones by which we may be called.
     pub allowed_hosts: Vec<String>,
+    /// Which web pages may call.
     pub cors: Cors,
-    /// Requests per second and caller; `None` for no limit.
+    /// Requests per second and caller; `None` is without limit.
     pub rate_limit_rps: Option<u32>,
-    /// Most open connections; `None` for as many as the descriptor limit of the process allows.
+    /// Most open connections; `None` for what the descriptors of the process allow.
     pub connections_max: Option<u32>,
     /// Most open connections from one address; `None` for a quarter of all.
     pub connections_per_address_max: Option<u32>,
 }
 
-/// Web origins that may call.
+/// Which web pages may call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cors {
+    /// Our own.
     SameOrigin,
-    /// The server's own origin and these.
+    /// Our own and these.
     Origins(Vec<String>),
-    /// All origins; only with tokens.
+    /// All; only with tokens.
     Any,
 }
 
-/// The agent of this machine.
+/// How the agent of this machine behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AgentConfig {
-    /// Name of this node; `None` for the host name.
+pub struct Agent {
+    /// Name of this node; the host name when `None`.
     pub node_id: Option<String>,
-    /// Interval of heartbeats.
+    /// Pause between two signs of life.
     pub heartbeat_ms: i64,
-    /// Interval of readings of GPUs in use.
+    /// Pause between two readings of the GPUs.
     pub metrics_ms: i64,
-    /// Interval of readings of every GPU.
+    /// Pause between two health checks.
     pub health_check_ms: i64,
-    /// Program that runs container images.
+    /// Program that runs images.
     pub container_runtime: String,
 }
 
-/// How metrics are served.
+/// What is told to Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MetricsConfig {
+pub struct Metrics {
+    /// Whether at all.
     pub enabled: bool,
-    /// A separate address, besides `Config::listen`.
+    /// An address of their own, beside `listen`.
     pub listen: Option<SocketAddr>,
+    /// Their path.
     pub path: String,
-    /// Prefix of the compatibility metrics.
+    /// Prefix of the names that the seed promised.
     pub namespace: String,
 }
 
+/// How log lines look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogConfig {
+pub struct Log {
+    /// For eyes or for machines.
     pub format: LogFormat,
     /// Least severity: `error`, `warn`, `info`, `debug` or `trace`.
     pub level: String,
 }
 
+/// For whom log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text for people.
+    /// For eyes.
     Console,
     /// One JSON object per line.
     Json,
 }
 
-/// Export of traces.
+/// Where traces go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TelemetryConfig {
-    /// Base address of an OTLP collector; `None` disables traces.
+pub struct Telemetry {
+    /// Base address of an OTLP collector; `None` makes no traces.
     pub otlp_endpoint: Option<String>,
 }
 
 /// One line of `muster config show`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ShownKey {
+pub struct Shown {
     /// With dots between the levels.
     pub key: &'static str,
-    /// As written, with secrets hidden; empty if nothing is set.
+    /// As written, secrets hidden; empty when nothing is set.
     pub value: String,
     /// `default`, a file with its line, a variable, or a flag.
     pub source: String,
-    /// Description of the key.
+    /// What it means.
     pub about: &'static str,
 }
 
-/// The values of one or several sources, before they are merged and checked.
+/// What one or several sources say. Nothing in it has been checked against anything else.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RawConfig {
-    entries: Vec<RawEntry>,
+    words: Vec<Word>,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct RawEntry {
-    /// As written: the name of the key or an alias.
+struct Word {
     key: &'static str,
-    raw: RawValue,
-    source: ValueSource,
+    raw: Raw,
+    place: Place,
 }
 
 impl RawConfig {
-    /// Add the value of a command-line flag: `raw.flag("listen", "--listen", "127.0.0.1:9000")`. Panics at the start if the
-    /// key is not in the table of keys.
+    /// Note what the command line says: `raw.flag("listen", "--listen", "127.0.0.1:9000")`. The key is one of the
+    /// table; naming another is a bug and stops the first start that tries.
     pub fn flag(&mut self, key: &'static str, flag: &str, value: impl fmt::Display) {
-        self.set(key, RawValue::One(value.to_string()), ValueSource::Flag(flag.to_string()));
+        self.say(key, Raw::One(value.to_string()), Place::Flag(flag.to_string()));
     }
 
-    fn set(&mut self, key: &'static str, raw: RawValue, source: ValueSource) {
-        self.entries.push(RawEntry { key, raw, source });
+    fn say(&mut self, key: &'static str, raw: Raw, place: Place) {
+        self.words.push(Word { key, raw, place });
     }
 
-    /// Warn once per section, however many of its keys appear.
+    /// Said once for a whole section, however many of its keys appear.
     fn warn_inert(&mut self, name: &str, why: &str) {
         let warning = format!("`{name}` has no effect: {why}");
         if !self.warnings.contains(&warning) {
@@ -237,8 +254,8 @@ impl RawConfig {
         }
     }
 
-    fn extend(&mut self, other: RawConfig) {
-        self.entries.extend(other.entries);
+    fn add(&mut self, other: RawConfig) {
+        self.words.extend(other.words);
         self.problems.extend(other.problems);
         for warning in other.warnings {
             if !self.warnings.contains(&warning) {
@@ -249,7 +266,7 @@ impl RawConfig {
 }
 
 impl Config {
-    /// Merge and resolve all sources. The defaults alone start a local server.
+    /// Resolve what all sources say. Without a file and without flags the defaults start a server.
     ///
     /// `variables` is the environment, normally `std::env::vars()`.
     pub fn load(
@@ -258,18 +275,18 @@ impl Config {
         file: Option<&Path>,
     ) -> Result<Config, ConfigError> {
         let mut raw = file.map(file::read).unwrap_or_default();
-        raw.extend(variables::read(variables));
-        raw.extend(flags);
+        raw.add(variables::read(variables));
+        raw.add(flags);
         resolve::resolve(raw)
     }
 
-    /// Every key with its value and the source of the value, for `muster config show`.
-    pub fn show(&self) -> Vec<ShownKey> {
-        self.merged.show()
+    /// Every key, its value and who set it, for `muster config show`.
+    pub fn show(&self) -> Vec<Shown> {
+        self.said.show()
     }
 }
 
-impl fmt::Display for ShownKey {
+impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = if self.value.is_empty() { "-" } else { &self.value };
         write!(f, "{} = {value}  ({})", self.key, self.source)
@@ -277,7 +294,7 @@ impl fmt::Display for ShownKey {
 }
 
 impl SecretUrl {
-    /// The URL with its password.
+    /// With the password, to connect.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -285,12 +302,12 @@ impl SecretUrl {
 
 impl fmt::Debug for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&merged::without_password(&self.0))
+        f.write_str(&said::without_password(&self.0))
     }
 }
 
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&merged::without_password(&self.0))
+        f.write_str(&said::without_password(&self.0))
     }
 }

@@ -1,4 +1,4 @@
-//! The error type of a server that cannot start or has to stop.
+//! The reasons for which a server does not start, or has to stop.
 
 use std::net::SocketAddr;
 
@@ -12,17 +12,30 @@ use crate::{identity, tls};
 pub enum StartError {
     /// The data folder cannot be used.
     #[error("cannot use the data folder `{folder}`: {source}")]
-    Folder { folder: String, source: std::io::Error },
-    /// Another server uses the data folder.
+    Folder {
+        /// Which.
+        folder: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another server lives in the data folder.
     #[error(
         "another server uses the data folder `{folder}`; stop it, or choose another folder with --data-dir"
     )]
-    FolderInUse { folder: String },
+    FolderInUse {
+        /// Which.
+        folder: String,
+    },
     /// The address cannot be listened on.
     #[error(
         "cannot listen on {address}: {source}; another server may be running, choose another with --listen"
     )]
-    Listen { address: SocketAddr, source: std::io::Error },
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -32,15 +45,16 @@ pub enum StartError {
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
-    /// The first administrator token could not be created or written.
+    /// The first token could not be made or kept.
     #[error(transparent)]
     FirstToken(#[from] identity::BootstrapError),
-    /// The operating system refuses a thread, a timer or random numbers.
+    /// The machine gives no thread or timer.
     #[error("cannot start: {0}")]
-    System(#[from] std::io::Error),
-    #[error("the server stops on an unrecoverable fault of the store: {0}")]
+    Machine(#[from] std::io::Error),
+    /// Going on would have been wrong.
+    #[error("the server stops because going on would be wrong: {0}")]
     Broken(StoreError),
-    /// A bug: a thread of the server has panicked.
+    /// A bug: a part of the server has panicked.
     #[error("the {0} has panicked; this is a bug, the log says where")]
     Panicked(&'static str),
 }

@@ -1,26 +1,20 @@
-//! The simulators: whole clusters in memory, on one thread, in simulated time.
+//! Clusters that exist in memory only, on one thread, in simulated time.
 //!
-//! No module uses the network or a real clock: the same input gives the same figures on every machine.
+//! Nothing here touches the network or a clock: the same input gives the same figures everywhere.
 
-pub mod baseline_replay;
 pub mod campaign;
-pub mod csv_table;
-pub mod decision_digest;
-pub mod fault_schedule;
+pub mod decisions;
+pub mod digest;
 pub mod figures;
-pub mod gpu_sharing;
-pub mod heterogeneous_shares;
-pub mod in_memory_scheduler;
-pub mod job_log;
+pub mod history;
+pub mod jobs;
 pub mod minimise;
-pub mod numa;
-pub mod placement;
+pub mod mixed;
 pub mod plots;
 pub mod random;
-pub mod replan_check;
-pub mod run_history;
-pub mod sim_cluster;
-pub mod sim_loop;
-pub mod synthetic;
-pub mod trace_replay;
+pub mod rehearsal;
+pub mod replay;
+pub mod stage;
+pub mod story;
 pub mod whatif;
+pub mod world;

@@ -1,4 +1,4 @@
-"""Errors of requests."""
+"""Why something was not done."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import json
 from http import HTTPStatus
 
 _LINE_MAX = 200
-"""Characters shown of a response that muster did not send, to identify the sender."""
+"""Letters of an answer that is not ours, to show who answered."""
 
 
 class MusterError(Exception):
-    """A request failed: the refusal of the server, or the reason why there is no response."""
+    """Why something was not done: in the server's words, or why there are none."""
 
     code: str
-    """Stable across releases. `unreachable`, `untrusted`, `dropped`, `silent`: there was no response."""
+    """Stable across releases. `unreachable`, `untrusted`, `dropped` and `silent` mean that no answer came."""
     detail: str
-    """The error in a sentence for people."""
+    """What happened, in a sentence for people."""
     hint: str | None
-    """What to try next, or None."""
+    """The next thing to try, where there is one."""
     status: int | None
-    """The HTTP status, or None if there was no response."""
+    """The HTTP status, where the server answered."""
 
     def __init__(self, code: str, detail: str, hint: str | None = None, status: int | None = None) -> None:
         super().__init__(code, detail, hint, status)
@@ -30,17 +30,17 @@ class MusterError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same request may succeed if it is sent again shortly."""
+        """Whether the same call may succeed in a moment, so that it is worth sending again."""
         return self.code in ("dropped", "silent") or self.status == HTTPStatus.SERVICE_UNAVAILABLE
 
     @property
     def is_away(self) -> bool:
-        """Whether the server is unavailable, perhaps only for a short time."""
+        """Whether the server is not there, perhaps only for a moment."""
         return self.may_pass or self.code == "unreachable"
 
 
 def declined(status: int, body: bytes) -> MusterError:
-    """The error for a response without success."""
+    """An answer that is not a success."""
     try:
         problem = json.loads(body)
         return MusterError(problem["code"], problem["detail"], problem.get("hint"), status)
@@ -49,7 +49,7 @@ def declined(status: int, body: bytes) -> MusterError:
 
 
 def _plain_words(status: int, body: bytes) -> str:
-    """The message for a response of a proxy, or of a server that is not muster."""
+    """Something that is not ours answered, or a proxy in between."""
     lines = (line.strip() for line in body.decode(errors="replace").splitlines())
     line = next(filter(None, lines), "")[:_LINE_MAX]
     return f"the server answers {status}: {line}" if line else f"the server answers {status}"

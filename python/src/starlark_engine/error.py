@@ -1,19 +1,19 @@
-"""Errors of policies, with their position."""
+"""What is wrong with a policy, and where."""
 
 from __future__ import annotations
 
 
 class PolicyError(Exception):
-    """A policy does not compile, or a call of it fails."""
+    """A policy does not run."""
 
     file: str
-    """The file of the policy."""
+    """In which file."""
     line: int | None
-    """Counted from one; None if the position is unknown."""
+    """Counted from one; none where nobody knows."""
     column: int | None
-    """Counted from one; None if the position is unknown."""
+    """Counted from one; none where nobody knows."""
     what: str
-    """The error message."""
+    """What is wrong."""
 
     def __init__(self, file: str, line: int | None, column: int | None, what: str) -> None:
         super().__init__(file, line, column, what)

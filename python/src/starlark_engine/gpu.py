@@ -1,4 +1,4 @@
-"""A GPU to be allocated."""
+"""A GPU that someone asks about."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 
 @dataclass
 class GPUInfo:
-    """A GPU to be allocated. Its fields are checked when the engine uses it, not when they are set."""
+    """A GPU that someone asks about. Its fields are looked at when it is asked about, not before."""
 
     id: int
-    """The number of the GPU."""
+    """Its number."""
     name: str
-    """The model, as the driver reports it."""
+    """What its driver calls it."""
     uuid: str
-    """The UUID of the device."""
+    """Its name for ever."""
     memory_gb: float
-    """Memory in GB."""
+    """Its memory in GB."""
     temperature_c: float
-    """Temperature in degrees Celsius."""
+    """Its temperature in degrees."""
     power_w: float
-    """Power draw in watts."""
+    """What it draws in watts."""
     online: bool = True
-    """Whether the GPU responds."""
+    """Whether it answers."""
     registered: bool = False
-    """Whether the GPU is registered."""
+    """Whether somebody registered it."""
     pool: str = ""
-    """The pool it is assigned to; empty for none."""
+    """The pool it was put into; none where it is empty."""
     tags: list[str] = field(default_factory=list)
-    """Free-form tags, which requirements can name."""
+    """Free words."""

@@ -1,10 +1,10 @@
-//! Integration tests of the agent, in one binary.
+//! The agent from outside: one binary for all integration tests.
 
-// Clippy exempts functions marked as tests, but not the harness that they share.
+// Clippy knows functions marked as tests; the bench they share is not one of them.
 #![allow(clippy::unwrap_used)]
 
+mod bench;
 mod contract;
-mod harness;
 mod restart;
 mod runner;
 mod simulated;

@@ -1,14 +1,12 @@
-//! Step 4, decide: `Tick`, which expires time limits, claims, windows, cooling periods and old outcomes and wakes
-//! sleeping jobs; and `NoteForecast`.
+//! Guards of `Tick`: what the passing of time ends or wakes.
 
 use std::collections::BTreeMap;
 
-use crate::facts::event::Event;
-use crate::gpu::device::GpuHealth;
+use crate::event::Event;
 use crate::ids::{GpuId, JobId};
-use crate::objects::job::StopCause;
-use crate::objects::node::Node;
-use crate::objects::start_range::StartRange;
+use crate::job::StopCause;
+use crate::node::{GpuHealth, Node};
+use crate::plan::Range;
 use crate::state::decide::Decision;
 use crate::state::{Claim, State};
 use crate::time::Timestamp;
@@ -26,13 +24,13 @@ impl State {
         Decision::done(events)
     }
 
-    /// Only the first forecast of a wait is recorded: later ones are nearer to the start, and easier.
-    pub(super) fn decide_forecast(&self, ranges: &[(JobId, StartRange)], now: Timestamp) -> Decision {
-        let first = ranges.iter().filter(|(job, _)| {
-            self.jobs.get(job).is_some_and(|job| job.is_queued() && job.first_forecast.is_none())
+    /// The first word counts: later ones are nearer to the start, and easy.
+    pub(super) fn decide_forecast(&self, ranges: &[(JobId, Range)], now: Timestamp) -> Decision {
+        let news = ranges.iter().filter(|(job, _)| {
+            self.jobs.get(job).is_some_and(|job| job.is_queued() && job.foreseen.is_none())
         });
         Decision::done(
-            first.map(|(job, range)| Event::StartForecast { job: *job, range: *range, at: now }).collect(),
+            news.map(|(job, range)| Event::StartForeseen { job: *job, range: *range, at: now }).collect(),
         )
     }
 
@@ -46,15 +44,15 @@ impl State {
         }
     }
 
-    /// End claims that have expired, so that no space stays empty forever, and claims that have become unusable for
-    /// their preemptor.
+    /// Give up space that its job did not take in time, so that it never stands empty for good, and space that has
+    /// become useless for it.
     fn end_old_claims(&self, now: Timestamp, events: &mut Vec<Event>) {
-        let is_usable = |job: &JobId, claim: &Claim| {
-            self.jobs.get(job).is_some_and(|job| self.is_claim_usable(job, claim, now))
+        let works = |job: &JobId, claim: &Claim| {
+            self.jobs.get(job).is_some_and(|job| self.claim_works(job, claim, now))
         };
         let why = |job: &JobId, claim: &Claim| match claim.until <= now {
-            true => Some("the claim expired"),
-            false if !is_usable(job, claim) => Some("some of the claimed space is no longer usable"),
+            true => Some("it was not taken in time"),
+            false if !works(job, claim) => Some("some of it may not be given out any more"),
             false => None,
         };
         let ended = self.claims.iter().filter_map(|(job, claim)| Some((*job, why(job, claim)?)));
@@ -67,7 +65,7 @@ impl State {
         }
     }
 
-    /// Forget outcomes and keys in batches, every hundredth of their retention time; earlier if there are too many.
+    /// Forget outcomes and keys in one go, every hundredth of their keeping time; earlier when there are too many.
     fn forget(&self, now: Timestamp, events: &mut Vec<Event>) {
         let keep = self.settings.memory_ms;
         let before = now.plus(-keep);
@@ -81,7 +79,7 @@ impl State {
         }
     }
 
-    /// The time before which outcomes and keys leave memory, if there are too many of either.
+    /// The moment before which ends and keys leave the memory, if there are too many of either.
     fn too_many_before(&self) -> Option<Timestamp> {
         let most = usize::try_from(self.settings.remembered_max).unwrap_or(usize::MAX);
         let keys: usize = self.keys.values().map(BTreeMap::len).sum();
@@ -93,8 +91,8 @@ impl State {
     }
 }
 
-/// The newest time to drop so that at most nine tenths of `most` remain: trimming entries one by one would scan all of
-/// them each time.
+/// The newest moment to drop so that nine tenths of `most` are left at most: trimming one at a time would cost a look at
+/// all of them for each.
 fn newest_to_drop(moments: impl Iterator<Item = Timestamp>, most: usize) -> Option<Timestamp> {
     let mut moments: Vec<Timestamp> = moments.collect();
     moments.sort_unstable();

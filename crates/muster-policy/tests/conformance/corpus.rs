@@ -1,20 +1,20 @@
-//! The programs of this folder with their expected results.
+//! The programs of this folder, with what is to come of them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The folder of the programs.
+/// Where the programs lie.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
 }
 
-/// A program with its expected results.
+/// A program, and what is to come of it.
 pub struct Case {
-    /// The file of the corpus, and the title of the program there.
+    /// In which file, and its title there.
     pub title: String,
-    /// Sources by name. `main.gsky` sets `result`.
+    /// Its files by name; the one that has the result is `main.gsky`.
     pub files: BTreeMap<String, String>,
-    /// The expected result of our engine; a second one if starlark-go differs.
+    /// What is to come of it, here first.
     pub outcomes: Vec<String>,
 }
 

@@ -1,23 +1,25 @@
-//! The hostile policies of `policies.txt`, expanded from their templates.
+//! The policies of `policies.txt`, written out.
 
 use std::fmt::Write;
 
-/// A policy that tries to do harm.
+/// A policy that means no good.
 pub struct Hostile {
-    /// The attack, with the number of its template.
+    /// What it tries, and with which number.
     pub title: String,
+    /// What it is.
     pub source: String,
-    /// Only a worker process can stop it in time.
+    /// Nothing inside a process can stop it in time.
     pub only_worker: bool,
-    /// It may succeed.
+    /// It may end well.
     pub harmless: bool,
 }
 
+/// All of them.
 pub fn all() -> Vec<Hostile> {
     include_str!("policies.txt").split("\n== ").skip(1).flat_map(written_out).collect()
 }
 
-/// A template, expanded with each of its numbers.
+/// A template with each of its numbers.
 fn written_out(block: &str) -> Vec<Hostile> {
     let (title, rest) = block.split_once('\n').unwrap();
     let (numbers, rest) = rest.split_once('\n').unwrap();
@@ -62,7 +64,7 @@ fn source_of(template: &str, number: &str) -> String {
     }
 }
 
-/// Nested blocks with a type error in the innermost.
+/// Blocks inside blocks, with something wrong at the bottom.
 fn nested(depth: usize, head: impl Fn(usize) -> String) -> String {
     let mut source = lines(depth, |i| format!("{}{}", " ".repeat(i), head(i)));
     writeln!(source, "{}x = 1 + ''", " ".repeat(depth)).unwrap();
@@ -73,11 +75,11 @@ fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
     (0..count).map(|i| line(i) + "\n").collect()
 }
 
-/// The template with each `«text»*N` expanded.
+/// The template with what is to be repeated, repeated.
 fn repeated(template: &str) -> String {
     let Some((before, rest)) = template.split_once('«') else { return template.to_string() };
     let (text, rest) = rest.split_once("»*").unwrap();
-    let digits = rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len());
+    let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
     let count: usize = rest[..digits].parse().unwrap();
     format!("{before}{}{}", text.repeat(count), repeated(&rest[digits..]))
 }

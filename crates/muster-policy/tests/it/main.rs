@@ -1,6 +1,6 @@
-//! Integration tests of the public interface: conformance with Starlark, one worker, and the worker pool.
+//! Policies from outside: as the language has it, and as people write them who mean no good.
 
-// Clippy exempts only functions marked as tests, not their helpers.
+// Clippy knows functions marked as tests; what they share is not one of them.
 #![allow(clippy::unwrap_used)]
 
 mod conformance;

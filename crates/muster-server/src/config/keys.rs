@@ -1,260 +1,216 @@
-//! The table of configuration keys: kind of value, default, description; and the aliases of keys.
+//! Every key there is: its kind, what it is when nobody says anything, and what it means.
 //!
-//! This is the only list of keys. Files, variables, `muster config show` and error messages use it.
+//! The table is the only list. Files, variables, `muster config show` and the messages are made from it.
 
-use muster_core::objects::settings::PRIORITY_MAX;
+use muster_core::settings::PRIORITY_MAX;
 
-use super::value::ValueKind;
+use super::value::Kind;
 
+/// One key.
 pub(super) struct Key {
     /// With dots between the levels.
     pub name: &'static str,
-    pub kind: ValueKind,
-    /// As it would be written; empty if nothing is set.
+    pub kind: Kind,
+    /// As it would be written; empty when nothing is set.
     pub default: &'static str,
     /// For `muster config show`.
-    pub description: &'static str,
+    pub about: &'static str,
 }
 
-const fn key(name: &'static str, kind: ValueKind, default: &'static str, description: &'static str) -> Key {
-    Key { name, kind, default, description }
+const fn key(name: &'static str, kind: Kind, default: &'static str, about: &'static str) -> Key {
+    Key { name, kind, default, about }
 }
 
-const fn at_least(min: i64) -> ValueKind {
-    ValueKind::Integer { min, max: i64::MAX }
+const fn from(min: i64) -> Kind {
+    Kind::Integer { min, max: i64::MAX }
 }
 
-const fn between(min: i64, max: i64) -> ValueKind {
-    ValueKind::Integer { min, max }
+const fn between(min: i64, max: i64) -> Kind {
+    Kind::Integer { min, max }
 }
 
-const PORT: ValueKind = between(0, 65_535);
-/// At most an hour: a longer interval is a typing error.
-const INTERVAL_RANGE_MS: ValueKind = between(1, 3_600_000);
-/// Between the idle temperature of a GPU and its thermal shutdown.
-const THERMAL_RANGE_C: ValueKind = ValueKind::Celsius { min: 40.0, max: 110.0 };
-const LOG_LEVELS: ValueKind = ValueKind::Choice(&["error", "warn", "info", "debug", "trace"]);
-const OBJECTIVES: ValueKind = ValueKind::Choice(&["fair", "fast"]);
-const POLICY_FAILURE_MODES: ValueKind = ValueKind::Choice(&["closed", "open"]);
-const REPARTITION_MODES: ValueKind = ValueKind::Choice(&["off", "propose", "apply"]);
-const WEIGHT: ValueKind = between(0, 1_000_000);
-const SSL_MODES: ValueKind = ValueKind::Choice(&["disable", "prefer", "require", "verify-ca", "verify-full"]);
+const PORT: Kind = between(0, 65_535);
+/// An hour: a longer pause between two looks at the same thing is a typing error.
+const PAUSE_MS: Kind = between(1, 3_600_000);
+/// Below lies the idle temperature of a GPU, above its shutdown.
+const THERMAL: Kind = Kind::Celsius { min: 40.0, max: 110.0 };
+const LEVELS: Kind = Kind::Word(&["error", "warn", "info", "debug", "trace"]);
+const OBJECTIVES: Kind = Kind::Word(&["fair", "fast"]);
+const FAILURES: Kind = Kind::Word(&["closed", "open"]);
+const REPARTITIONS: Kind = Kind::Word(&["off", "propose", "apply"]);
+const WEIGHT: Kind = between(0, 1_000_000);
+const SSL_MODES: Kind = Kind::Word(&["disable", "prefer", "require", "verify-ca", "verify-full"]);
 
-/// All keys, by section.
+/// Every key of this version. Sorted by section as people meet them.
 pub(super) const KEYS: &[Key] = &[
     key(
         "environment",
-        ValueKind::Text,
+        Kind::Text,
         "development",
-        "name of this installation; sent to the trace collector as deployment.environment.name",
+        "a name for this installation, told to the trace collector",
     ),
-    key("listen", ValueKind::Address, "127.0.0.1:8080", "address of HTTP"),
-    key("data_dir", ValueKind::Text, "./muster-data", "folder of the database, certificates and tokens"),
-    key("cluster", ValueKind::Text, "", "file that describes a simulated cluster"),
+    key("listen", Kind::Address, "127.0.0.1:8080", "where HTTP is served"),
+    key("data_dir", Kind::Text, "./muster-data", "folder of the database, certificates and tokens"),
+    key("cluster", Kind::Text, "", "file that describes a simulated cluster"),
     key(
         "policies.dir",
-        ValueKind::Text,
+        Kind::Text,
         "",
-        "folder of policy files; applied at start and whenever a file changes",
+        "folder of policies that are in force as it has them, whenever it changes",
     ),
     key(
         "auth.mode",
-        ValueKind::Choice(&["local", "tokens"]),
+        Kind::Word(&["local", "tokens"]),
         "local",
-        "who may call: everybody on this machine (`local`), or holders of a token (`tokens`)",
+        "who may ask: everybody on this machine, or tokens",
     ),
-    key(
-        "log.format",
-        ValueKind::Choice(&["console", "json"]),
-        "console",
-        "format of log lines: `console` for people, `json` for programs",
-    ),
-    key("log.level", LOG_LEVELS, "info", "least severity that is logged; RUST_LOG takes precedence"),
-    // The settings of the core.
-    key(
-        "scheduler.scheduling_interval_ms",
-        INTERVAL_RANGE_MS,
-        "1000",
-        "longest pause between two planning rounds",
-    ),
-    key("scheduler.max_queue_size", at_least(1), "1000000", "most jobs waiting at once"),
+    key("log.format", Kind::Word(&["console", "json"]), "console", "how log lines look"),
+    key("log.level", LEVELS, "info", "least severity that is logged; RUST_LOG refines it"),
+    // The planner and the guards.
+    key("scheduler.scheduling_interval_ms", PAUSE_MS, "1000", "longest pause between two plans"),
+    key("scheduler.max_queue_size", from(1), "1000000", "most jobs waiting at once"),
     key(
         "scheduler.max_jobs_per_tenant",
-        at_least(0),
+        from(0),
         "200000",
         "most jobs of one tenant that have not ended; 0 for no limit",
     ),
-    key("scheduler.enable_preemption", ValueKind::Bool, "true", "whether running jobs may be preempted"),
-    key(
-        "scheduler.enable_gang_scheduling",
-        ValueKind::Bool,
-        "true",
-        "whether jobs of several tasks are accepted",
-    ),
-    key("scheduler.enable_thermal_aware", ValueKind::Bool, "true", "whether hot GPUs are avoided"),
-    key(
-        "scheduler.thermal_threshold",
-        THERMAL_RANGE_C,
-        "75",
-        "temperature above which a GPU gets no new job until it has cooled",
-    ),
+    key("scheduler.enable_preemption", Kind::Flag, "true", "whether running jobs may be displaced"),
+    key("scheduler.enable_gang_scheduling", Kind::Flag, "true", "whether jobs of several tasks are accepted"),
+    key("scheduler.enable_thermal_aware", Kind::Flag, "true", "whether hot GPUs are avoided"),
+    key("scheduler.thermal_threshold", THERMAL, "75", "temperature above which a GPU cools first"),
     key(
         "scheduler.default_priority",
         between(0, PRIORITY_MAX as i64),
         "100",
-        "priority of a job without one",
+        "priority of a job that names none",
     ),
-    key(
-        "scheduler.cooling",
-        ValueKind::Duration,
-        "5m",
-        "time for which a GPU above the threshold gets no new job",
-    ),
+    key("scheduler.cooling", Kind::Duration, "5m", "how long a hot GPU cools"),
     key(
         "scheduler.repartition",
-        REPARTITION_MODES,
+        REPARTITIONS,
         "propose",
-        "repartitioning of idle GPUs whose MIG layout fits no waiting job: `off`, `propose` or `apply`",
+        "what is done about idle GPUs that are partitioned otherwise than needed: `off`, `propose` or `apply`",
     ),
     key(
         "scheduler.ruleset",
-        ValueKind::Text,
+        Kind::Text,
         "",
-        "active ruleset of the policies; if empty, the only one registered",
+        "the ruleset of the policies that counts; the only one where none is named",
     ),
     key(
         "scheduler.policy_failure",
-        POLICY_FAILURE_MODES,
+        FAILURES,
         "closed",
-        "when a policy hook fails: the job waits (`closed`), or the hook is ignored (`open`)",
+        "what a policy that fails means: its jobs wait (`closed`), or as if it had not been asked (`open`)",
     ),
     key(
         "scheduler.utc_offset_minutes",
         between(-720, 840),
         "0",
-        "offset of local time from UTC, for policies that use the hour",
+        "how far the clocks are ahead of UTC, for policies that look at the hour",
     ),
-    key(
-        "scheduler.repartition_after",
-        ValueKind::Duration,
-        "1m",
-        "least wait of a job before GPUs are repartitioned for it",
-    ),
+    key("scheduler.repartition_after", Kind::Duration, "1m", "only for jobs that have waited this long"),
     key(
         "scheduler.repartition_cooldown",
-        ValueKind::Duration,
+        Kind::Duration,
         "10m",
-        "least time between two repartitionings of a GPU",
+        "a GPU that was partitioned stays so this long",
     ),
     key(
         "scheduler.defragment",
-        ValueKind::Bool,
+        Kind::Flag,
         "false",
-        "defragmentation: whether jobs that save checkpoints are moved so that a waiting job fits",
+        "whether jobs that save their work are moved so that others fit, where that pays",
     ),
-    key("scheduler.weight_fragmentation", WEIGHT, "1000", "weight of fragmentation (score term `waste`)"),
-    key(
-        "scheduler.weight_locality",
-        WEIGHT,
-        "1000",
-        "weight of locality: slow links between the GPUs of a task",
-    ),
-    key("scheduler.weight_health", WEIGHT, "1000", "weight of GPU health: warm GPUs and GPUs with errors"),
+    key("scheduler.weight_waste", WEIGHT, "1000", "what GPU that is going to be left over counts in a score"),
+    key("scheduler.weight_locality", WEIGHT, "1000", "what slow links between the GPUs of a task count"),
+    key("scheduler.weight_health", WEIGHT, "1000", "what GPUs that are warm or have had errors count"),
     key(
         "scheduler.objective",
         OBJECTIVES,
         "fair",
-        "objective of the queue order: `fair` (fair share) or `fast` (least expected remaining GPU time)",
+        "what the order is for: `fair` shares, or jobs done `fast`",
     ),
-    key(
-        "scheduler.aging_after",
-        ValueKind::Duration,
-        "5m",
-        "wait before aging begins to raise a job's priority",
-    ),
+    key("scheduler.aging_after", Kind::Duration, "5m", "wait before a job's priority begins to grow"),
     key(
         "scheduler.aging_per_minute",
         between(0, PRIORITY_MAX as i64),
         "10",
-        "priority gained per minute of waiting (aging)",
+        "priority gained per minute of waiting",
     ),
-    key("scheduler.aging_max", between(0, PRIORITY_MAX as i64), "500", "most priority gained by aging"),
+    key("scheduler.aging_max", between(0, PRIORITY_MAX as i64), "500", "most that waiting can add"),
     key(
         "scheduler.fair_share_max",
         between(0, PRIORITY_MAX as i64),
         "400",
-        "largest fair-share penalty on priority; half of it at exactly the fair share",
+        "priority lost by who has far more than their fair share; half of it at just the share",
     ),
-    key(
-        "scheduler.usage_half_life",
-        ValueKind::Duration,
-        "7d",
-        "half-life of decayed usage: past usage counts half after this time",
-    ),
+    key("scheduler.usage_half_life", Kind::Duration, "7d", "past usage counts half after this time"),
     key(
         "scheduler.max_wait",
-        ValueKind::Duration,
+        Kind::Duration,
         "12h",
-        "wait after which a job is overdue: only jobs with a time limit may backfill ahead of it",
+        "wait after which only jobs with a time limit may pass a job",
     ),
-    key("scheduler.reservations", between(0, 1_000), "16", "most blocked jobs with a reservation"),
+    key(
+        "scheduler.reservations",
+        between(0, 1_000),
+        "16",
+        "how many blocked jobs have a place in the future",
+    ),
     key(
         "scheduler.reserve_one_node_in",
         between(1, 1_000_000),
         "8",
-        "no further reservations once they cover 1/N of the nodes",
+        "no more of them once one node in so many is needed for those there are",
     ),
     key(
         "scheduler.default_runtime",
-        ValueKind::Duration,
+        Kind::Duration,
         "1h",
-        "runtime estimate of a job without a time limit and without history",
+        "how long a job without a time limit is expected to run while nothing is known",
     ),
-    key("scheduler.min_runtime", ValueKind::Duration, "0s", "a job that has run for less is not preempted"),
+    key("scheduler.min_runtime", Kind::Duration, "0s", "a job that ran for less is not displaced"),
     key(
         "scheduler.preemption_cooldown",
-        ValueKind::Duration,
+        Kind::Duration,
         "10m",
-        "time for which a preempted job is not preempted again after it restarts",
-    ),
-    key("scheduler.stop_grace", ValueKind::Duration, "30s", "time between SIGTERM and SIGKILL"),
-    key("scheduler.claim", ValueKind::Duration, "1m", "how long a claim holds freed space for the preemptor"),
-    key(
-        "scheduler.launch_backoff",
-        ValueKind::Duration,
-        "5s",
-        "pause after a failed launch, doubled each time",
+        "a job that was displaced runs this long undisturbed when it is back",
     ),
     key(
-        "scheduler.memory",
-        ValueKind::Duration,
-        "24h",
-        "how long outcomes and idempotency keys are kept in memory",
+        "scheduler.stop_grace",
+        Kind::Duration,
+        "30s",
+        "time that processes have to stop before they are killed",
     ),
+    key("scheduler.claim", Kind::Duration, "1m", "how long freed space is held for the job it was freed for"),
+    key("scheduler.launch_backoff", Kind::Duration, "5s", "pause after a failed launch, doubled each time"),
+    key("scheduler.memory", Kind::Duration, "24h", "how long outcomes and idempotency keys are remembered"),
     key(
         "scheduler.max_remembered_jobs",
-        at_least(0),
+        from(0),
         "100000",
-        "most ended jobs and idempotency keys kept in memory; older ones are read from the database",
+        "how many ended jobs and keys are kept in memory; older ones are read from the database",
     ),
     // The agent on this machine.
-    key("agent.node_id", ValueKind::Text, "", "name of this node; if empty, the host name"),
-    key("agent.heartbeat_interval_ms", INTERVAL_RANGE_MS, "1000", "interval of heartbeats"),
-    key("agent.metrics_interval_ms", INTERVAL_RANGE_MS, "1000", "interval of readings of GPUs in use"),
-    key("agent.health_check_interval_ms", INTERVAL_RANGE_MS, "30000", "interval of readings of every GPU"),
-    key("agent.container_runtime", ValueKind::Text, "docker", "program that runs container images"),
-    // The database of journal, savepoints and tables.
+    key("agent.node_id", Kind::Text, "", "name of this node; the host name when empty"),
+    key("agent.heartbeat_interval_ms", PAUSE_MS, "1000", "pause between two heartbeats"),
+    key("agent.metrics_interval_ms", PAUSE_MS, "1000", "pause between two readings of GPUs in use"),
+    key("agent.health_check_interval_ms", PAUSE_MS, "30000", "pause between two readings of every GPU"),
+    key("agent.container_runtime", Kind::Text, "docker", "program that runs images"),
+    // Where the journal lives.
     key(
         "database.url",
-        ValueKind::Url,
+        Kind::Url,
         "",
-        "`postgres://…` or `sqlite:PATH`; if empty, SQLite in the data folder",
+        "`postgres://…` or `sqlite:PATH`; SQLite in the data folder when empty",
     ),
-    key("database.host", ValueKind::Text, "", "host of PostgreSQL; setting it chooses PostgreSQL"),
+    key("database.host", Kind::Text, "", "host of PostgreSQL; setting it chooses PostgreSQL"),
     key("database.port", between(1, 65_535), "5432", "port of PostgreSQL"),
-    key("database.user", ValueKind::Text, "postgres", "user of PostgreSQL"),
-    key("database.password", ValueKind::Secret, "", "password of that user"),
-    key("database.database", ValueKind::Text, "gpu_scheduler", "name of the database"),
+    key("database.user", Kind::Text, "postgres", "role in PostgreSQL"),
+    key("database.password", Kind::Secret, "", "its password"),
+    key("database.database", Kind::Text, "gpu_scheduler", "name of the database"),
     key(
         "database.sslmode",
         SSL_MODES,
@@ -263,92 +219,54 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "database.sslrootcert",
-        ValueKind::Text,
+        Kind::Text,
         "",
-        "CA certificates to verify PostgreSQL with, in PEM; `system` for those of this machine",
+        "certificates of the CAs to verify with, in PEM; `system` for this machine's",
     ),
-    key("database.sslcert", ValueKind::Text, "", "client certificate of this server for PostgreSQL, in PEM"),
-    key("database.sslkey", ValueKind::Text, "", "private key of that certificate, in PEM"),
+    key("database.sslcert", Kind::Text, "", "certificate of this server for PostgreSQL, in PEM"),
+    key("database.sslkey", Kind::Text, "", "its private key in PEM"),
     key(
         "database.start_timeout_secs",
         between(0, 86_400),
         "0",
-        "how long a start waits for the database before it fails; 0 waits for ever",
+        "how long a start waits for the database before it gives up; 0 waits for ever",
     ),
     key(
         "database.max_open_conns",
         between(1, 10_000),
         "25",
-        "most connections of this server to PostgreSQL, at least 3",
+        "most connections of this server at once, at least 3",
     ),
-    key(
-        "database.max_idle_conns",
-        between(0, 10_000),
-        "5",
-        "most connections that stay open while they are idle",
-    ),
+    key("database.max_idle_conns", between(0, 10_000), "5", "most connections kept open for later"),
     key(
         "database.conn_max_lifetime_mins",
         between(0, 525_600),
         "30",
         "age at which a connection is replaced; 0 is never",
     ),
-    // The HTTP API.
-    key("api.http_port", PORT, "8080", "port of `listen` (alternative name)"),
+    // The doors.
+    key("api.http_port", PORT, "8080", "port of `listen`, as the seed names it"),
     key("api.grpc_port", PORT, "50051", "port of gRPC, on the same host"),
-    key(
-        "api.enable_tls",
-        ValueKind::Bool,
-        "false",
-        "serve HTTPS; without certificate files, with a certificate of the server's own CA",
-    ),
-    key("api.tls_cert_path", ValueKind::Text, "", "certificate chain in PEM"),
-    key("api.tls_key_path", ValueKind::Text, "", "private key of that certificate, in PEM"),
-    key("api.cors_enabled", ValueKind::Bool, "true", "whether `cors_origins` is used"),
-    key("api.cors_origins", ValueKind::List, "", "further web origins that may call"),
-    key("api.allowed_hosts", ValueKind::List, "", "further host names accepted in the Host header"),
-    key(
-        "api.rate_limit_rps",
-        between(0, 1_000_000),
-        "",
-        "requests per second and caller; 0 for no limit; if empty, 100 with tokens",
-    ),
-    key(
-        "api.max_connections",
-        at_least(16),
-        "",
-        "most open connections; if empty, what the descriptor limit allows",
-    ),
-    key(
-        "api.max_connections_per_address",
-        at_least(4),
-        "",
-        "most connections from one address; if empty, a quarter",
-    ),
-    // Metrics and traces.
-    key("metrics.enabled", ValueKind::Bool, "true", "whether metrics are served"),
-    key("metrics.port", PORT, "", "separate port for metrics, on loopback only"),
-    key("metrics.path", ValueKind::Text, "/metrics", "path of the metrics"),
-    key(
-        "metrics.namespace",
-        ValueKind::Text,
-        "gpu_scheduler",
-        "prefix of the five compatibility metrics, e.g. gpu_scheduler_queue_size",
-    ),
-    key("telemetry.tracing_enabled", ValueKind::Bool, "true", "whether traces are sent to `otlp_endpoint`"),
-    key(
-        "telemetry.otlp_endpoint",
-        ValueKind::Url,
-        "",
-        "OpenTelemetry collector, such as http://127.0.0.1:4318",
-    ),
+    key("api.enable_tls", Kind::Flag, "false", "serve HTTPS, with our own CA when no files are named"),
+    key("api.tls_cert_path", Kind::Text, "", "certificate chain in PEM"),
+    key("api.tls_key_path", Kind::Text, "", "its private key in PEM"),
+    key("api.cors_enabled", Kind::Flag, "true", "whether `cors_origins` is looked at"),
+    key("api.cors_origins", Kind::List, "", "web origins beside our own that may call"),
+    key("api.allowed_hosts", Kind::List, "", "names beside the loopback ones by which we may be called"),
+    key("api.rate_limit_rps", between(0, 1_000_000), "", "requests per second and caller; 0 is none"),
+    key("api.max_connections", from(16), "", "most open connections; what the descriptors allow when empty"),
+    key("api.max_connections_per_address", from(4), "", "most from one address; a quarter of all when empty"),
+    // What we say about ourselves.
+    key("metrics.enabled", Kind::Flag, "true", "whether metrics are served"),
+    key("metrics.port", PORT, "", "a port of their own beside `listen`"),
+    key("metrics.path", Kind::Text, "/metrics", "their path"),
+    key("metrics.namespace", Kind::Text, "gpu_scheduler", "prefix of the names the seed promised"),
+    key("telemetry.tracing_enabled", Kind::Flag, "true", "whether traces go to `otlp_endpoint`"),
+    key("telemetry.otlp_endpoint", Kind::Url, "", "OpenTelemetry collector, such as http://127.0.0.1:4318"),
 ];
 
-/// Other names of keys: the alias, then the key. A file or an environment that sets both to different values is refused.
-pub(super) const ALIASES: &[(&str, &str)] = &[("scheduler.weight_waste", "scheduler.weight_fragmentation")];
-
-/// Keys and sections that are accepted for compatibility and have no effect, and why.
-const INERT_KEYS: &[(&str, &str)] = &[
+/// Keys and sections of the seeds that do nothing here, and why.
+const INERT: &[(&str, &str)] = &[
     ("redis", "muster needs no cache beside its database"),
     ("kubernetes", "muster schedules without Kubernetes"),
     ("agent.dcgm_enabled", "real GPUs are not read in this version"),
@@ -358,21 +276,15 @@ const INERT_KEYS: &[(&str, &str)] = &[
     ("telemetry.profiling_port", "there is no profiling port"),
 ];
 
-/// Keys that are checked and have no effect yet, and why.
-pub(super) const UNIMPLEMENTED_KEYS: &[(&str, &str)] = &[
+/// Keys that are checked and have no effect in this version, and why.
+pub(super) const NOT_YET: &[(&str, &str)] = &[
     ("api.grpc_port", "gRPC is not served in this version"),
     ("agent.container_runtime", "images are not run in this version"),
 ];
 
-/// The key with this name or alias.
+/// The key of that name.
 pub(super) fn find(name: &str) -> Option<&'static Key> {
-    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, key)| key);
     KEYS.iter().find(|key| key.name == name)
-}
-
-/// The table's own spelling of the name or alias of a key.
-pub(super) fn spelling(name: &str) -> Option<&'static str> {
-    names().chain(ALIASES.iter().map(|(alias, _)| *alias)).find(|known| *known == name)
 }
 
 /// Whether keys begin with this name and a dot.
@@ -380,14 +292,15 @@ pub(super) fn is_section(name: &str) -> bool {
     KEYS.iter().any(|key| key.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
 }
 
-/// An inert key or section that contains `name`, and why it has no effect; `None` for every other name.
-pub(super) fn find_inert(name: &str) -> Option<(&'static str, &'static str)> {
+/// Why a key of the seeds has no effect; `None` for every other name. The second part is what to name in the
+/// warning: the whole section where all of it is inert.
+pub(super) fn inert(name: &str) -> Option<(&'static str, &'static str)> {
     let within =
         |whole: &str| name.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    INERT_KEYS.iter().find(|(whole, _)| within(whole)).copied()
+    INERT.iter().find(|(whole, _)| within(whole)).copied()
 }
 
-/// All keys by name, without aliases.
+/// Every name, for looking up what somebody meant.
 pub(super) fn names() -> impl Iterator<Item = &'static str> + Clone {
     KEYS.iter().map(|key| key.name)
 }

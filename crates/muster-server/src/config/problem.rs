@@ -1,4 +1,4 @@
-//! Problems of a configuration, each with its source and a message that says how to correct it.
+//! What can be wrong with a configuration, where, and what to do about it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,102 +6,125 @@ use std::path::PathBuf;
 
 use serde_saphyr::Location;
 
-/// All problems of a configuration, so that they can be corrected together.
+/// Everything that is wrong, so that it can be put right in one go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// In the order in which they were found; never empty.
+    /// In the order in which it was found; never empty.
     pub problems: Vec<Problem>,
 }
 
+/// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    pub source: ValueSource,
-    pub kind: ProblemKind,
+    /// Who said it.
+    pub place: Place,
+    /// What is wrong.
+    pub wrong: Wrong,
 }
 
-/// The source of a value, lowest precedence first.
+/// Where a value comes from. Later ones win over earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ValueSource {
+pub enum Place {
+    /// Nobody said anything.
     Default,
     /// The configuration file.
-    File(FilePosition),
-    /// A variable with a compatibility name, such as `GPU_SCHEDULER_*`.
-    CompatVariable(String),
+    File(Mark),
+    /// A variable that one of the seeds documented.
+    SeedVariable(String),
     /// A `MUSTER_*` variable.
     Variable(String),
     /// The command line.
     Flag(String),
 }
 
-/// A position in the configuration file.
+/// A spot in a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FilePosition {
-    /// As named on the command line.
+pub struct Mark {
+    /// As it was named on the command line.
     pub path: PathBuf,
-    /// Counted from one; 0 for the whole file.
+    /// Counted from one; 0 when the whole file is meant.
     pub line: u64,
     /// Counted from one.
     pub column: u64,
-    /// Text of the line.
+    /// What stands in that line.
     pub text: String,
 }
 
+/// What can be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ProblemKind {
+pub enum Wrong {
     /// The file could not be read.
     #[error("cannot read the configuration: {why}; check the path and its permissions")]
     Unreadable {
-        /// The error of the operating system.
+        /// What the system says.
         why: String,
     },
-    /// The file is not valid YAML, or not a mapping of keys.
+    /// It is not the YAML we expect.
     #[error("{0}")]
     Yaml(String),
-    /// An unknown key, most often a typing error.
+    /// A key nobody knows, most often a typing error.
     #[error("there is no key `{key}`; {}", suggestion(.meant))]
     UnknownKey {
-        /// As written, with its sections.
+        /// As written, with the sections it is in.
         key: String,
-        /// The nearest known key.
+        /// What was probably meant.
         meant: Option<&'static str>,
     },
-    /// The value does not fit the key.
-    #[error("`{key}` is `{value}`; it must be {expected}")]
-    InvalidValue {
+    /// A value that does not fit its key.
+    #[error("`{key}` is `{said}`; it must be {wanted}")]
+    Unfit {
+        /// Which key.
         key: &'static str,
         /// As written; hidden for secrets.
-        value: String,
-        /// Description of valid values.
-        expected: String,
+        said: String,
+        /// What would be right.
+        wanted: String,
     },
-    /// Two keys of one source contradict each other.
+    /// Two keys of the same source say different things about the same thing.
     #[error("`{key}` and `{other}` disagree about {what}; keep one of them")]
-    Conflict { key: &'static str, other: &'static str, what: &'static str },
-    /// Other machines could reach the server without authentication or encryption.
+    Conflict {
+        /// One.
+        key: &'static str,
+        /// The other.
+        other: &'static str,
+        /// About what.
+        what: &'static str,
+    },
+    /// Others could reach the server without proving who they are.
     #[error(
         "`listen` is `{listen}`, which other machines can reach, but {missing}: anyone there could run jobs here; \
          set `auth.mode: tokens` and `api.enable_tls: true`, or listen on 127.0.0.1"
     )]
     Exposed {
+        /// Where.
         listen: SocketAddr,
-        /// The missing protection, as a clause.
+        /// What is off.
         missing: &'static str,
     },
-    /// Any web page could call the server with the rights of the local user.
+    /// Any web page could drive the server.
     #[error(
         "`api.cors_origins` has `*` while tokens are off: any web page that you visit could run jobs here; \
          name the origins, or set `auth.mode: tokens`"
     )]
     OpenCors,
+    /// Not an origin.
     #[error(
         "`api.cors_origins` has `{origin}`; write an origin such as `https://grafana.example.org`, without a path"
     )]
-    BadOrigin { origin: String },
-    /// Certificate without key, or key without certificate.
+    BadOrigin {
+        /// As written.
+        origin: String,
+    },
+    /// Half of a key pair.
     #[error(
-        "`{present}` is set and `{missing}` is not; name both files, or neither to have a certificate generated"
+        "`{present}` is set and `{missing}` is not; name both files, or neither to have a certificate made"
     )]
-    HalfKeyPair { present: &'static str, missing: &'static str },
+    HalfKeyPair {
+        /// The one that is named.
+        present: &'static str,
+        /// The one that is not.
+        missing: &'static str,
+    },
 }
 
 impl std::error::Error for ConfigError {}
@@ -118,40 +141,38 @@ impl fmt::Display for ConfigError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            ValueSource::Default => write!(f, "{}", self.kind),
-            ValueSource::File(position) => write!(f, "{position}: {}{}", self.kind, position.snippet()),
-            source => write!(f, "{source}: {}", self.kind),
+        match &self.place {
+            Place::Default => write!(f, "{}", self.wrong),
+            Place::File(mark) => write!(f, "{mark}: {}{}", self.wrong, mark.snippet()),
+            place => write!(f, "{place}: {}", self.wrong),
         }
     }
 }
 
-impl fmt::Display for ValueSource {
+impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ValueSource::Default => f.write_str("default"),
-            ValueSource::File(position) => write!(f, "{position}"),
-            ValueSource::CompatVariable(name) | ValueSource::Variable(name) | ValueSource::Flag(name) => {
-                f.write_str(name)
-            }
+            Place::Default => f.write_str("default"),
+            Place::File(mark) => write!(f, "{mark}"),
+            Place::SeedVariable(name) | Place::Variable(name) | Place::Flag(name) => f.write_str(name),
         }
     }
 }
 
-impl ValueSource {
-    /// The precedence of this kind of source; higher takes precedence.
-    pub(super) fn precedence(&self) -> u8 {
+impl Place {
+    /// How strong it is. Two places of one strength do not beat each other.
+    pub(super) fn rank(&self) -> u8 {
         match self {
-            ValueSource::Default => 0,
-            ValueSource::File(_) => 1,
-            ValueSource::CompatVariable(_) => 2,
-            ValueSource::Variable(_) => 3,
-            ValueSource::Flag(_) => 4,
+            Place::Default => 0,
+            Place::File(_) => 1,
+            Place::SeedVariable(_) => 2,
+            Place::Variable(_) => 3,
+            Place::Flag(_) => 4,
         }
     }
 }
 
-impl fmt::Display for FilePosition {
+impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(f, "{}", self.path.display()),
@@ -160,16 +181,16 @@ impl fmt::Display for FilePosition {
     }
 }
 
-impl FilePosition {
-    /// A position in a text that was read from `path`.
-    pub(super) fn new(path: &std::path::Path, text: &str, location: Location) -> FilePosition {
+impl Mark {
+    /// A spot in a text that was read from `path`.
+    pub(super) fn new(path: &std::path::Path, text: &str, location: Location) -> Mark {
         let line = location.line();
         let nth = usize::try_from(line).unwrap_or(0).saturating_sub(1);
         let text = text.lines().nth(nth).unwrap_or_default().to_string();
-        FilePosition { path: path.to_path_buf(), line, column: location.column(), text }
+        Mark { path: path.to_path_buf(), line, column: location.column(), text }
     }
 
-    /// The line with a caret below the position.
+    /// The line with a caret below the spot.
     fn snippet(&self) -> String {
         if self.line == 0 {
             return String::new();

@@ -1,113 +1,110 @@
-//! Kinds of configuration values, and their parsing.
+//! What a key may hold, and how a text becomes a value.
 
 use std::net::SocketAddr;
 
 use jiff::SignedDuration;
-use muster_core::time;
+use muster_agent::duration;
 
-/// The unparsed value of a key.
+/// What a source said for a key, before anybody knows whether it makes sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RawValue {
+pub(super) enum Raw {
     One(String),
     Many(Vec<String>),
 }
 
-impl RawValue {
+impl Raw {
     /// As people would write it.
     pub fn text(&self) -> String {
         match self {
-            RawValue::One(text) => text.clone(),
-            RawValue::Many(texts) => texts.join(", "),
+            Raw::One(text) => text.clone(),
+            Raw::Many(texts) => texts.join(", "),
         }
     }
 }
 
-/// The kind of value of a key.
+/// What a key may hold.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum ValueKind {
+pub(super) enum Kind {
     /// Any text; empty means not set.
     Text,
-    /// A text that is never printed.
+    /// A text that is never shown.
     Secret,
-    /// A URL that may hold a password.
+    /// An address that may hold a password.
     Url,
     /// `true` or `false`.
-    Bool,
+    Flag,
     /// A whole number.
     Integer { min: i64, max: i64 },
     /// A temperature; fractions are allowed.
     Celsius { min: f64, max: f64 },
-    /// With its unit.
+    /// A span of time with its unit.
     Duration,
     /// One of a few words.
-    Choice(&'static [&'static str]),
-    /// An IP address with a port.
+    Word(&'static [&'static str]),
+    /// Where to listen.
     Address,
     /// Several texts.
     List,
 }
 
-/// A parsed value.
+/// A value that fits its kind.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
+    /// Nothing is set.
     Unset,
     Text(String),
-    Bool(bool),
+    Flag(bool),
     Integer(i64),
     Number(f64),
     Address(SocketAddr),
     List(Vec<String>),
 }
 
-impl ValueKind {
-    /// Parse a value; `None` if it is not [`ValueKind::expected`].
-    pub fn parse(&self, raw: &RawValue) -> Option<Value> {
+impl Kind {
+    /// Read what was said; `None` when it is not [`Kind::wanted`].
+    pub fn read(&self, raw: &Raw) -> Option<Value> {
         match (self, raw) {
-            (ValueKind::List, RawValue::One(text)) => Some(Value::List(split_list(text))),
-            (ValueKind::List, RawValue::Many(texts)) => Some(Value::List(texts.clone())),
-            (_, RawValue::Many(_)) => None,
-            (_, RawValue::One(text)) => self.parse_one(text.trim()),
+            (Kind::List, Raw::One(text)) => Some(Value::List(split(text))),
+            (Kind::List, Raw::Many(texts)) => Some(Value::List(texts.clone())),
+            (_, Raw::Many(_)) => None,
+            (_, Raw::One(text)) => self.read_one(text.trim()),
         }
     }
 
-    fn parse_one(&self, text: &str) -> Option<Value> {
+    fn read_one(&self, text: &str) -> Option<Value> {
         match self {
-            ValueKind::Text | ValueKind::Secret | ValueKind::Url if text.is_empty() => Some(Value::Unset),
-            ValueKind::Text | ValueKind::Secret | ValueKind::Url => Some(Value::Text(text.to_string())),
-            ValueKind::Bool => parse_bool(text).map(Value::Bool),
-            ValueKind::Integer { min, max } => {
+            Kind::Text | Kind::Secret | Kind::Url if text.is_empty() => Some(Value::Unset),
+            Kind::Text | Kind::Secret | Kind::Url => Some(Value::Text(text.to_string())),
+            Kind::Flag => flag(text).map(Value::Flag),
+            Kind::Integer { min, max } => {
                 text.parse().ok().filter(|number| (min..=max).contains(&number)).map(Value::Integer)
             }
-            ValueKind::Celsius { min, max } => {
+            Kind::Celsius { min, max } => {
                 text.parse().ok().filter(|number| (min..=max).contains(&number)).map(Value::Number)
             }
-            ValueKind::Duration => parse_duration_ms(text).map(Value::Integer),
-            ValueKind::Choice(words) => {
-                let word = text.to_ascii_lowercase();
-                words.contains(&word.as_str()).then_some(Value::Text(word))
+            Kind::Duration => duration_ms(text).map(Value::Integer),
+            Kind::Word(words) => {
+                let said = text.to_ascii_lowercase();
+                words.contains(&said.as_str()).then_some(Value::Text(said))
             }
-            ValueKind::Address => parse_address(text).map(Value::Address),
-            ValueKind::List => Some(Value::List(split_list(text))),
+            Kind::Address => address(text).map(Value::Address),
+            Kind::List => Some(Value::List(split(text))),
         }
     }
 
-    /// Description of valid values: the end of the sentence "it must be …".
-    pub fn expected(&self) -> String {
+    /// What would be right, to end the sentence "it must be …".
+    pub fn wanted(&self) -> String {
         match self {
-            ValueKind::Text | ValueKind::Secret => "a single text".to_string(),
-            ValueKind::Url => "a single URL".to_string(),
-            ValueKind::Bool => "`true` or `false`".to_string(),
-            ValueKind::Integer { min, max: i64::MAX } => format!("a whole number from {min}"),
-            ValueKind::Integer { min, max } => format!("a whole number from {min} to {max}"),
-            ValueKind::Celsius { min, max } => format!("a number from {min} to {max} (°C)"),
-            ValueKind::Duration => {
-                "a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`".to_string()
-            }
-            ValueKind::Choice(words) => one_of(words),
-            ValueKind::Address => {
-                "an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_string()
-            }
-            ValueKind::List => "a list".to_string(),
+            Kind::Text | Kind::Secret => "a single text".to_string(),
+            Kind::Url => "a single address".to_string(),
+            Kind::Flag => "`true` or `false`".to_string(),
+            Kind::Integer { min, max: i64::MAX } => format!("a whole number from {min}"),
+            Kind::Integer { min, max } => format!("a whole number from {min} to {max}"),
+            Kind::Celsius { min, max } => format!("a number from {min} to {max} (°C)"),
+            Kind::Duration => "a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`".to_string(),
+            Kind::Word(words) => one_of(words),
+            Kind::Address => "an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_string(),
+            Kind::List => "a list".to_string(),
         }
     }
 }
@@ -122,8 +119,8 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// Also the spellings of YAML 1.1 and of shells.
-fn parse_bool(text: &str) -> Option<bool> {
+/// The words that YAML 1.1 and shells use, because the seed's loader took them too.
+fn flag(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Some(true),
         "false" | "no" | "off" | "0" => Some(false),
@@ -131,10 +128,10 @@ fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A duration in milliseconds; never negative and never without a unit. The format of the API and the CLI, which knows
-/// days, or else the formats of jiff, such as `1h30m` and `PT5M`.
-fn parse_duration_ms(text: &str) -> Option<i64> {
-    if let Ok(ms) = time::parse_duration_ms(text) {
+/// Milliseconds; never negative, and never without a unit, so that nobody has to guess it.
+/// As everywhere else, where days are understood too; else in any of the ways that the seed's users know.
+fn duration_ms(text: &str) -> Option<i64> {
+    if let Ok(ms) = duration::parse_ms(text) {
         return Some(ms);
     }
     let span: SignedDuration = text.parse().ok()?;
@@ -142,16 +139,16 @@ fn parse_duration_ms(text: &str) -> Option<i64> {
     (ms >= 0).then_some(ms)
 }
 
-/// `localhost` is replaced by its address: to resolve names would make the start depend on a name server.
-fn parse_address(text: &str) -> Option<SocketAddr> {
-    let address = match text.strip_prefix("localhost:") {
+/// `localhost` is spelt out: resolving names here would make the start depend on a name server.
+fn address(text: &str) -> Option<SocketAddr> {
+    let spelt = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
         None if text.starts_with(':') => format!("0.0.0.0{text}"),
         None => text.to_string(),
     };
-    address.parse().ok()
+    spelt.parse().ok()
 }
 
-fn split_list(text: &str) -> Vec<String> {
+fn split(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_string).collect()
 }

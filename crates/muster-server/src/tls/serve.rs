@@ -1,7 +1,7 @@
-//! The accept loop for plain HTTP and HTTPS, HTTP/1.1 and HTTP/2.
+//! The accept loop: one for plain HTTP and HTTPS, HTTP/1.1 and HTTP/2.
 //!
-//! axum's own loop has neither TLS nor timeouts. This loop limits the time of each handshake and of request headers, gives
-//! handlers the address of the peer, and lets open requests finish at shutdown.
+//! axum's own loop knows neither TLS nor patience. This one gives each connection a limited time for its
+//! handshake and its headers, tells handlers who the peer is, and at the end lets requests finish.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,28 +27,29 @@ use tower::ServiceExt;
 
 use super::connections::{Connection, Connections};
 
-/// Most bytes of request headers, ten times the size of a token and a few cookies.
+/// Bytes of request headers. A token and a few cookies fit ten times over.
 const HEADER_BYTES_MAX: usize = 32 * 1024;
-/// Pause after a failed accept, usually for lack of descriptors: other connections may end meanwhile.
+/// When the system has no descriptor left for a new connection, wait for others to end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long we wait for whom.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ConnectionTimeouts {
-    /// TLS handshake.
+pub(super) struct Patience {
+    /// For a client to finish the TLS handshake.
     pub handshake: Duration,
-    /// Head of the first request on a new connection.
+    /// For the head of the first request on a new connection.
     pub first_request: Duration,
-    /// Headers of a request.
+    /// For a client to send the headers of a request; the seed's figure.
     pub headers: Duration,
-    /// Answer of an HTTP/2 client to a ping.
+    /// For an HTTP/2 client to answer a ping.
     pub ping: Duration,
-    /// Open requests at shutdown.
+    /// For requests to finish when the server stops; the seed's figure.
     pub drain: Duration,
 }
 
-impl Default for ConnectionTimeouts {
-    fn default() -> ConnectionTimeouts {
-        ConnectionTimeouts {
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
             handshake: Duration::from_secs(10),
             first_request: Duration::from_secs(8),
             headers: Duration::from_secs(15),
@@ -60,49 +61,49 @@ impl Default for ConnectionTimeouts {
 
 /// Serve until `shutdown` is ready, then refuse new connections and give requests 30 s to finish.
 ///
-/// With an acceptor, connections are encrypted. Handlers find the peer as `ConnectInfo<SocketAddr>`.
+/// With an acceptor connections are encrypted. Handlers find the peer as `ConnectInfo<SocketAddr>`.
 pub async fn serve(
-    (listener, connections): (TcpListener, Connections),
+    (listener, places): (TcpListener, Connections),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve_with(ConnectionTimeouts::default(), (listener, connections), acceptor, router, shutdown).await;
+    serve_with(Patience::default(), (listener, places), acceptor, router, shutdown).await;
 }
 
 pub(super) async fn serve_with(
-    timeouts: ConnectionTimeouts,
-    (listener, connections): (TcpListener, Connections),
+    patience: Patience,
+    (listener, places): (TcpListener, Connections),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    let handler = ConnectionHandler { acceptor, router, builder: http_builder(timeouts), timeouts };
+    let door = Door { acceptor, router, builder: builder(patience), patience };
     let graceful = GracefulShutdown::new();
-    let mut tasks = JoinSet::new();
+    let mut connections = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             (stream, peer) = accept(&listener) => {
-                // If the connection is not admitted, the stream is dropped, which closes it.
-                if let Some(connection) = connections.admit(peer.ip()) {
-                    tasks.spawn(handler.clone().serve_until_closed((stream, peer), connection, graceful.watcher()));
+                // Without a place the stream is dropped, which closes it.
+                if let Some(place) = places.admit(peer.ip()) {
+                    connections.spawn(door.clone().keep((stream, peer), place, graceful.watcher()));
                 }
             }
-            Some(_) = tasks.join_next() => {} // Frees the memory of tasks that have ended.
+            Some(_) = connections.join_next() => {} // Ended ones are forgotten.
         }
     }
-    drop(listener); // From here on the system refuses new connections.
-    drain(graceful, tasks, timeouts.drain).await;
+    drop(listener); // From here on new connections are refused by the system.
+    drain(graceful, connections, patience.drain).await;
 }
 
-/// The next connection. Errors of a client are skipped; any other error is retried after a pause.
+/// The next connection. What fails here is the client's affair, or passes when others end.
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            Err(error) if is_client_error(&error) => {}
+            Err(error) if is_clients_affair(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections");
                 sleep(ACCEPT_PAUSE).await;
@@ -111,91 +112,77 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-fn is_client_error(error: &io::Error) -> bool {
+fn is_clients_affair(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-async fn drain(graceful: GracefulShutdown, mut tasks: JoinSet<()>, limit: Duration) {
+async fn drain(graceful: GracefulShutdown, mut connections: JoinSet<()>, limit: Duration) {
     let open = graceful.count();
     if open > 0 {
         tracing::info!(connections = open, "waiting for requests to finish");
     }
     if timeout(limit, graceful.shutdown()).await.is_err() {
-        while tasks.try_join_next().is_some() {}
-        tracing::warn!(
-            connections = tasks.len(),
-            "drain timeout: closed connections with unfinished requests"
-        );
+        while connections.try_join_next().is_some() {}
+        tracing::warn!(connections = connections.len(), "cut off: not finished in time");
     }
-    tasks.shutdown().await;
+    connections.shutdown().await;
 }
 
 /// What every connection needs.
 #[derive(Clone)]
-struct ConnectionHandler {
+struct Door {
     acceptor: Option<TlsAcceptor>,
     router: Router,
     builder: Builder<TokioExecutor>,
-    timeouts: ConnectionTimeouts,
+    patience: Patience,
 }
 
-impl ConnectionHandler {
-    /// Serve a connection until it ends or is closed for another one.
-    async fn serve_until_closed(
-        self,
-        (stream, peer): (TcpStream, SocketAddr),
-        connection: Connection,
-        watcher: Watcher,
-    ) {
-        let (connection, first_request) = (Arc::new(connection), self.timeouts.first_request);
+impl Door {
+    /// Serve a connection for as long as it keeps its place.
+    async fn keep(self, (stream, peer): (TcpStream, SocketAddr), place: Connection, watcher: Watcher) {
+        let (place, patience) = (Arc::new(place), self.patience.first_request);
         tokio::select! {
-            () = self.accept_and_serve((stream, peer), connection.clone(), watcher) => {}
-            () = connection.wait_until_closed(first_request) => {
-                tracing::debug!(%peer, "closed: no request within the timeout, or its slot was needed");
-            }
+            () = self.connection((stream, peer), place.clone(), watcher) => {}
+            () = place.closes(patience) => tracing::debug!(%peer, "closed: no request came in time"),
         }
     }
 
-    async fn accept_and_serve(
+    async fn connection(
         self,
         (stream, peer): (TcpStream, SocketAddr),
-        connection: Arc<Connection>,
+        place: Arc<Connection>,
         watcher: Watcher,
     ) {
-        // Without this the kernel delays small responses; an error here has no other effect.
+        // Without this small answers wait for more to come; a failure only costs that.
         let _ = stream.set_nodelay(true);
         let Some(acceptor) = &self.acceptor else {
-            return self.serve_requests(stream, (peer, connection), watcher).await;
+            return self.requests(stream, (peer, place), watcher).await;
         };
-        match timeout(self.timeouts.handshake, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => self.serve_requests(stream, (peer, connection), watcher).await,
+        match timeout(self.patience.handshake, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => self.requests(stream, (peer, place), watcher).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "the TLS handshake failed"),
             Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
         }
     }
 
-    async fn serve_requests<S>(
-        &self,
-        stream: S,
-        (peer, connection): (SocketAddr, Arc<Connection>),
-        watcher: Watcher,
-    ) where
+    async fn requests<S>(&self, stream: S, (peer, place): (SocketAddr, Arc<Connection>), watcher: Watcher)
+    where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let router = self.router.clone();
         let service = service_fn(move |request| {
-            connection.note_request();
-            route_request(router.clone(), peer, request)
+            place.asks();
+            answer(router.clone(), peer, request)
         });
-        let serving = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(serving).await {
-            tracing::debug!(%peer, error = %error, "connection error");
+        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%peer, error = %error, "the connection ended badly");
         }
     }
 }
 
-async fn route_request(
+async fn answer(
     router: Router,
     peer: SocketAddr,
     mut request: Request<Incoming>,
@@ -204,18 +191,18 @@ async fn route_request(
     router.oneshot(request.map(Body::new)).await
 }
 
-fn http_builder(timeouts: ConnectionTimeouts) -> Builder<TokioExecutor> {
+fn builder(patience: Patience) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(timeouts.headers)
+        .header_read_timeout(patience.headers)
         .max_buf_size(HEADER_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(timeouts.ping)
-        .keep_alive_timeout(timeouts.ping)
+        .keep_alive_interval(patience.ping)
+        .keep_alive_timeout(patience.ping)
         .max_header_list_size(HEADER_BYTES_MAX as u32);
     builder
 }

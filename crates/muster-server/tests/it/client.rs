@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client on a plain socket, so that tests control every byte of a request.
+//! A small HTTP/1.1 client on a plain socket: what it sends is what is written here.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,30 +9,31 @@ use serde_json::Value;
 
 use crate::schema;
 
-/// Silence after which a test fails.
+/// Silence after which a test has failed.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A client of one server.
+/// Calls one server.
 #[derive(Clone)]
 pub struct Client {
     address: String,
     token: Option<String>,
 }
 
+/// What came back.
 #[derive(Debug, Clone)]
-pub struct HttpReply {
+pub struct Reply {
     pub status: u16,
     pub headers: BTreeMap<String, String>,
     pub text: String,
 }
 
-impl HttpReply {
+impl Reply {
     /// The body, which must be JSON.
     pub fn json(&self) -> Value {
         muster_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// One header; empty if it is absent.
+    /// One header, empty if it is not there.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
@@ -53,51 +54,51 @@ impl Client {
         Client { token: None, ..self.clone() }
     }
 
-    pub fn get(&self, path: &str) -> HttpReply {
+    pub fn get(&self, path: &str) -> Reply {
         self.send("GET", path, &[], b"")
     }
 
-    pub fn delete(&self, path: &str) -> HttpReply {
+    pub fn delete(&self, path: &str) -> Reply {
         self.send("DELETE", path, &[], b"")
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> HttpReply {
-        self.send_json("POST", path, body)
+    pub fn post(&self, path: &str, body: &Value) -> Reply {
+        self.json("POST", path, body)
     }
 
-    pub fn put(&self, path: &str, body: &Value) -> HttpReply {
-        self.send_json("PUT", path, body)
+    pub fn put(&self, path: &str, body: &Value) -> Reply {
+        self.json("PUT", path, body)
     }
 
-    pub fn patch(&self, path: &str, body: &Value) -> HttpReply {
-        self.send_json("PATCH", path, body)
+    pub fn patch(&self, path: &str, body: &Value) -> Reply {
+        self.json("PATCH", path, body)
     }
 
-    pub fn send_json(&self, method: &str, path: &str, body: &Value) -> HttpReply {
+    pub fn json(&self, method: &str, path: &str, body: &Value) -> Reply {
         self.send(method, path, &[("Content-Type", "application/json")], &muster_json::to_vec(body))
     }
 
-    /// Send a request unchanged, and check the response against the OpenAPI document.
-    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpReply {
+    /// Send a request as it is, and check the answer against the document.
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let mut socket = self.open(method, path, headers, body);
         let mut reply = read_head(&mut socket);
         if method != "HEAD" {
             reply.text = read_body(&mut socket, &reply);
         }
-        schema::check_reply(method, path, &reply);
+        schema::check(method, path, &reply);
         reply
     }
 
-    /// GET without the check, for paths that are not in the document.
-    pub fn get_unchecked(&self, path: &str) -> HttpReply {
+    /// The same for paths that are not in the document.
+    pub fn get_unchecked(&self, path: &str) -> Reply {
         let mut socket = self.open("GET", path, &[], b"");
         let mut reply = read_head(&mut socket);
         reply.text = read_body(&mut socket, &reply);
         reply
     }
 
-    /// GET with headers and without the check.
-    pub fn get_with_headers_unchecked(&self, path: &str, headers: &[(&str, &str)]) -> HttpReply {
+    /// The same with headers of one's own.
+    pub fn get_with_unchecked(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
         let mut socket = self.open("GET", path, headers, b"");
         let mut reply = read_head(&mut socket);
         reply.text = read_body(&mut socket, &reply);
@@ -105,15 +106,15 @@ impl Client {
     }
 
     /// Open a stream of server-sent events.
-    pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> SseReader {
+    pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Events {
         let mut socket = self.open("GET", path, headers, b"");
         let reply = read_head(&mut socket);
         assert_eq!((reply.status, reply.header("content-type")), (200, "text/event-stream"), "{path}");
-        SseReader { socket, buffered: String::new() }
+        Events { socket, rest: String::new() }
     }
 
-    /// The status of a stream, which is closed at once.
-    pub fn stream_status(&self, path: &str) -> u16 {
+    /// Only the status of a stream, which is closed at once.
+    pub fn status_of_stream(&self, path: &str) -> u16 {
         read_head(&mut self.open("GET", path, &[], b"")).status
     }
 
@@ -132,29 +133,29 @@ impl Client {
         }
         head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
         socket.write_all(head.as_bytes()).unwrap();
-        // A server may refuse the request and close the connection before it has read the whole body.
+        // A server that has seen enough may answer and hang up before the body is through.
         let _ = socket.write_all(body);
         BufReader::new(socket)
     }
 }
 
-fn read_head(socket: &mut BufReader<TcpStream>) -> HttpReply {
+fn read_head(socket: &mut BufReader<TcpStream>) -> Reply {
     let mut line = String::new();
     socket.read_line(&mut line).unwrap();
     let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let status = status.unwrap_or_else(|| panic!("not an HTTP response: `{line}`"));
+    let status = status.unwrap_or_else(|| panic!("no HTTP answer but `{line}`"));
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
         socket.read_line(&mut line).unwrap();
         match line.trim_end().split_once(": ") {
             Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.to_string()),
-            None => return HttpReply { status, headers, text: String::new() },
+            None => return Reply { status, headers, text: String::new() },
         };
     }
 }
 
-fn read_body(socket: &mut BufReader<TcpStream>, head: &HttpReply) -> String {
+fn read_body(socket: &mut BufReader<TcpStream>, head: &Reply) -> String {
     let mut bytes = Vec::new();
     match head.header("content-length").parse::<usize>() {
         Ok(length) => {
@@ -182,28 +183,28 @@ fn read_chunk(socket: &mut BufReader<TcpStream>, bytes: &mut Vec<u8>) -> bool {
 
 /// One server-sent event.
 #[derive(Debug, Clone, Default)]
-pub struct SseEvent {
+pub struct SentEvent {
     pub id: Option<u64>,
     pub event: String,
     pub data: Value,
 }
 
 /// A stream of server-sent events.
-pub struct SseReader {
+pub struct Events {
     socket: BufReader<TcpStream>,
-    buffered: String,
+    rest: String,
 }
 
-impl Iterator for SseReader {
-    type Item = SseEvent;
+impl Iterator for Events {
+    type Item = SentEvent;
 
-    /// The next event; `None` when the stream has ended.
-    fn next(&mut self) -> Option<SseEvent> {
+    /// The next event; nothing when the stream has ended.
+    fn next(&mut self) -> Option<SentEvent> {
         loop {
-            if let Some((block, rest)) = self.buffered.split_once("\n\n") {
+            if let Some((block, rest)) = self.rest.split_once("\n\n") {
                 let (block, rest) = (block.to_string(), rest.to_string());
-                self.buffered = rest;
-                match parse_sse_event(&block) {
+                self.rest = rest;
+                match event_of(&block) {
                     Some(event) => return Some(event),
                     None => continue,
                 }
@@ -212,14 +213,14 @@ impl Iterator for SseReader {
             if !read_chunk(&mut self.socket, &mut bytes) {
                 return None;
             }
-            self.buffered.push_str(&String::from_utf8(bytes).unwrap());
+            self.rest.push_str(&String::from_utf8(bytes).unwrap());
         }
     }
 }
 
-/// The event of a block; `None` for a comment.
-fn parse_sse_event(block: &str) -> Option<SseEvent> {
-    let mut event = SseEvent::default();
+/// An event, unless the block is a comment.
+fn event_of(block: &str) -> Option<SentEvent> {
+    let mut event = SentEvent::default();
     for line in block.lines() {
         match line.split_once(": ") {
             Some(("id", id)) => event.id = id.parse().ok(),

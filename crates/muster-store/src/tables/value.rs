@@ -1,15 +1,19 @@
-//! Values of table columns, and their conversion from and to Rust types.
+//! A value on its way into a table or out of it.
 
 use muster_core::{JobId, NodeId, TenantId, Timestamp};
 
 use crate::error::StoreError;
 
-/// Value of a column.
+/// What a column can hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
+    /// Nothing.
     Null,
+    /// A whole number.
     Int(i64),
+    /// A text.
     Text(String),
+    /// Yes or no.
     Bool(bool),
 }
 
@@ -38,8 +42,7 @@ impl From<u8> for Value {
 }
 
 impl From<u64> for Value {
-    /// The databases have no unsigned 64-bit integers. A larger number is a limit that means "unlimited", so it is
-    /// clamped.
+    /// Databases have no unsigned numbers. What does not fit is someone's way to say "more than there is".
     fn from(number: u64) -> Value {
         Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -59,13 +62,13 @@ impl From<Timestamp> for Value {
 
 impl From<&str> for Value {
     fn from(text: &str) -> Value {
-        Value::Text(replace_nul(text))
+        Value::Text(clean(text))
     }
 }
 
 impl From<String> for Value {
     fn from(text: String) -> Value {
-        if text.contains('\0') { Value::Text(replace_nul(&text)) } else { Value::Text(text) }
+        if text.contains('\0') { Value::Text(clean(&text)) } else { Value::Text(text) }
     }
 }
 
@@ -93,35 +96,36 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// PostgreSQL cannot store NUL in a text, and a name that contains one must not stop the server.
-pub fn replace_nul(text: &str) -> String {
+/// PostgreSQL cannot store a zero character in a text; a name that holds one must not stop the server.
+pub fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// Cells of one row, decoded from left to right.
-pub struct RowCells(std::vec::IntoIter<Value>);
+/// The cells of one row, read from left to right.
+pub struct Cells(std::vec::IntoIter<Value>);
 
-impl RowCells {
-    pub fn new(row: Vec<Value>) -> RowCells {
-        RowCells(row.into_iter())
+impl Cells {
+    /// Begin at the left.
+    pub fn new(row: Vec<Value>) -> Cells {
+        Cells(row.into_iter())
     }
 
-    /// The next cell.
+    /// The next cell, of whatever type the column of the row struct has.
     pub fn take<T: FromCell>(&mut self) -> Result<T, StoreError> {
-        let value = self.0.next().ok_or_else(|| {
-            StoreError::invariant_violated("a row has fewer columns than its decoder reads")
-        })?;
+        let value =
+            self.0.next().ok_or_else(|| StoreError::broken("a row has fewer cells than its reader"))?;
         T::from_cell(value)
     }
 }
 
-/// A type that a cell can be decoded as.
+/// A type that a cell can be read as.
 pub trait FromCell: Sized {
+    /// Read it.
     fn from_cell(value: Value) -> Result<Self, StoreError>;
 }
 
-fn unexpected<T>(value: &Value, expected: &str) -> Result<T, StoreError> {
-    Err(StoreError::invariant_violated(format!("a table holds {value:?} instead of {expected}")))
+fn unexpected<T>(value: &Value, wanted: &str) -> Result<T, StoreError> {
+    Err(StoreError::broken(format!("a table holds {value:?} where {wanted} should be")))
 }
 
 impl FromCell for i64 {

@@ -1,31 +1,34 @@
-//! Tests of the store: a contract that both databases must meet, and tests of one database.
+//! One contract for both databases, and what is special to each.
 
 #![allow(clippy::unwrap_used)]
 
-mod fixtures;
-mod test_database;
+mod bench;
+mod story;
 
-/// Run each test function with SQLite and with PostgreSQL.
+/// Run each of these over SQLite and over PostgreSQL.
 macro_rules! contract {
     ($($name:ident),* $(,)?) => {
         mod sqlite {
             $(#[test]
             fn $name() {
-                super::$name(&crate::test_database::SqliteTestDatabase::new());
+                super::$name(&crate::bench::SqliteBench::new());
             })*
         }
         mod postgres {
             $(#[test]
             fn $name() {
-                if let Some(database) = crate::test_database::PostgresTestDatabase::new() {
-                    super::$name(&database);
+                if let Some(bench) = crate::bench::PostgresBench::new() {
+                    super::$name(&bench);
                 }
             })*
         }
     };
 }
 
+mod agreement;
 mod constraints;
+mod cuts;
+mod deep;
 mod failover;
 mod golden;
 mod journal;
@@ -33,11 +36,8 @@ mod leadership;
 mod paging;
 mod pool;
 mod postgres_faults;
-mod private_files;
+mod private;
 mod savepoints;
 mod schema;
 mod tables;
-mod tables_match_state;
 mod tls;
-mod truncated_files;
-mod verify;

@@ -1,4 +1,4 @@
-//! Why a request failed, and the message and exit code for it.
+//! Why a call has no answer, and what the process returns for it.
 
 use std::time::Duration;
 
@@ -7,122 +7,111 @@ use muster_protocol::problem::Problem;
 
 use crate::error::{CliError, Exit};
 
-/// The hint for a missing or invalid token. It replaces the hint of the server, which names headers instead of flags.
+/// What to try without a token that is valid. The server speaks of headers; people here have flags.
 const TOKEN_HINT: &str = "give one with `--token-file FILE`, MUSTER_TOKEN or MUSTER_DATA_DIR";
 
-/// Why a request failed.
+/// Why a call has no answer.
 #[derive(Debug)]
-pub enum CallFailure {
-    /// No connection could be opened: nothing was sent.
+pub enum Failure {
+    /// No connection could be made: nothing was sent.
     Unreachable(String),
-    /// The certificate of the server is not trusted: nothing was sent.
+    /// The server is there and cannot prove who it is: nothing was sent.
     Untrusted(String),
-    /// The connection broke: it is unknown whether the server acted.
+    /// The connection broke: it is not known whether the server acted.
     Dropped(String),
-    /// No response arrived within the timeout.
-    TimedOut(Duration),
-    /// The response has an error status.
-    Refused(Box<RefusedCall>),
-    /// The request cannot be encoded.
-    InvalidRequest(String),
+    /// No answer came in time.
+    Silent(Duration),
+    /// The server said no.
+    Declined(Box<Declined>),
+    /// The call cannot be written down.
+    Nonsense(String),
 }
 
-/// A refusal or fault in the words of the server.
+/// A refusal or fault in the server's own words.
 #[derive(Debug)]
-pub struct RefusedCall {
+pub struct Declined {
     status: StatusCode,
     code: String,
     detail: String,
     hint: Option<String>,
 }
 
-impl CallFailure {
-    pub fn connection_dropped(error: hyper::Error) -> CallFailure {
-        CallFailure::Dropped(error.to_string())
+impl Failure {
+    /// The connection broke under us.
+    pub fn dropped(error: hyper::Error) -> Failure {
+        Failure::Dropped(error.to_string())
     }
 
-    /// A response with an error status. Its body is a problem document, unless a proxy wrote the response.
-    pub fn from_response(status: StatusCode, body: &[u8]) -> CallFailure {
+    /// An answer that is not a success.
+    pub fn declined(status: StatusCode, body: &[u8]) -> Failure {
         let declined = match muster_json::from_slice::<Problem>(body) {
             Ok(problem) => {
-                RefusedCall { status, code: problem.code, detail: problem.detail, hint: problem.hint }
+                Declined { status, code: problem.code, detail: problem.detail, hint: problem.hint }
             }
-            Err(_) => RefusedCall {
-                status,
-                code: String::new(),
-                detail: foreign_response_text(status, body),
-                hint: None,
-            },
+            Err(_) => Declined { status, code: String::new(), detail: plain_words(status, body), hint: None },
         };
-        CallFailure::Refused(Box::new(declined))
+        Failure::Declined(Box::new(declined))
     }
 
-    /// Whether the same request may succeed in a moment: worth a retry if the request is idempotent.
-    pub fn is_transient(&self) -> bool {
+    /// Whether the same call may succeed in a moment: it is worth sending again, if it can be sent twice.
+    pub fn may_pass(&self) -> bool {
         match self {
-            CallFailure::Dropped(_) | CallFailure::TimedOut(_) => true,
-            CallFailure::Refused(declined) => declined.status == StatusCode::SERVICE_UNAVAILABLE,
-            CallFailure::Unreachable(_) | CallFailure::Untrusted(_) | CallFailure::InvalidRequest(_) => false,
+            Failure::Dropped(_) | Failure::Silent(_) => true,
+            Failure::Declined(declined) => declined.status == StatusCode::SERVICE_UNAVAILABLE,
+            Failure::Unreachable(_) | Failure::Untrusted(_) | Failure::Nonsense(_) => false,
         }
     }
 
-    /// The message and exit code. A server that cannot be reached may be restarting: transient for commands that poll.
+    /// What a person reads, and what the process returns.
     pub fn into_error(self, server: &str) -> CliError {
-        let is_transient = self.is_transient() || matches!(self, CallFailure::Unreachable(_));
-        CliError { is_transient, ..self.to_message(server) }
+        let may_pass = self.may_pass() || matches!(self, Failure::Unreachable(_));
+        CliError { may_pass, ..self.in_words(server) }
     }
 
-    fn to_message(self, server: &str) -> CliError {
+    fn in_words(self, server: &str) -> CliError {
         match self {
-            CallFailure::Unreachable(why) => {
-                CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}")).hint(
-                    "start a server with `muster dev`, or name another with `--server` or MUSTER_SERVER",
-                )
+            Failure::Unreachable(why) => {
+                CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}"))
+                    .hint("start one with `muster dev`, or name another with `--server` or MUSTER_SERVER")
             }
-            CallFailure::Untrusted(why) => {
+            Failure::Untrusted(why) => {
                 CliError::new(Exit::Unreachable, format!("cannot trust {server}: {why}"))
                     .hint("name its certificate authority with `--ca-file FILE` or MUSTER_CA_FILE")
             }
-            CallFailure::Dropped(why) => {
-                CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}")).hint(
-                    "`muster doctor` checks the connection; a server with TLS needs an https:// address",
-                )
+            Failure::Dropped(why) => {
+                CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}"))
+                    .hint("`muster doctor` looks further; an encrypted server is reached by https://")
             }
-            CallFailure::TimedOut(waited) => CliError::new(
+            Failure::Silent(waited) => CliError::new(
                 Exit::TimedOut,
                 format!("{server} did not answer within {} s", waited.as_secs()),
             ),
-            CallFailure::Refused(declined) => declined.into_error(),
-            CallFailure::InvalidRequest(why) => {
-                CliError::failed(format!("cannot build the request to {server}: {why}"))
-            }
+            Failure::Declined(declined) => declined.into_error(),
+            Failure::Nonsense(why) => CliError::failed(format!("cannot ask {server} that: {why}")),
         }
     }
 }
 
-impl RefusedCall {
+impl Declined {
     fn into_error(self) -> CliError {
         if self.status == StatusCode::UNAUTHORIZED {
-            return CliError::new(Exit::NotAllowed, "the server requires a valid token").hint(TOKEN_HINT);
+            return CliError::new(Exit::NotAllowed, "the server wants a valid token").hint(TOKEN_HINT);
         }
-        CliError {
-            hint: self.hint,
-            ..CliError::new(exit_for_status(self.status.as_u16(), &self.code), self.detail)
-        }
+        CliError { hint: self.hint, ..CliError::new(exit_of(self.status.as_u16(), &self.code), self.detail) }
     }
 }
 
-/// The error for the problem document with which the server ended a stream.
+/// The problem with which the server ends a stream.
 pub fn stream_error(problem: Problem) -> CliError {
     let hint = match problem.code.as_str() {
-        "token-ended" => Some(format!("use a new token: {TOKEN_HINT}")),
+        "token-ended" => Some(format!("a new token is needed: {TOKEN_HINT}")),
         _ => problem.hint,
     };
-    CliError { hint, ..CliError::new(exit_for_status(problem.status, &problem.code), problem.detail) }
+    CliError { hint, ..CliError::new(exit_of(problem.status, &problem.code), problem.detail) }
 }
 
-/// The exit code for a refusal, by HTTP status and refusal code.
-pub fn exit_for_status(status: u16, code: &str) -> Exit {
+/// What the process returns for a refusal, by status and code.
+pub fn exit_of(status: u16, code: &str) -> Exit {
     match (status, code) {
         (_, "over-quota" | "over-user-quota" | "queue-full" | "dead-dependency") => Exit::Conflict,
         (_, "infeasible") => Exit::Infeasible,
@@ -135,8 +124,8 @@ pub fn exit_for_status(status: u16, code: &str) -> Exit {
     }
 }
 
-/// The first line of a response that is not a problem document, from a proxy or another server.
-fn foreign_response_text(status: StatusCode, body: &[u8]) -> String {
+/// Something that is not ours answered, or a proxy in between.
+fn plain_words(status: StatusCode, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let line: String = line.chars().take(200).collect();
@@ -163,10 +152,10 @@ mod tests {
         }
     }
 
-    fn error_for(status: u16, code: &str) -> CliError {
+    fn error_of(status: u16, code: &str) -> CliError {
         let body = muster_json::to_vec(&problem(status, code));
         let status = StatusCode::from_u16(status).unwrap();
-        CallFailure::from_response(status, &body).into_error("http://x")
+        Failure::declined(status, &body).into_error("http://x")
     }
 
     #[test]
@@ -178,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_codes_map_to_exit_codes() {
+    fn every_refusal_has_its_exit_code() {
         let cases = [
             (404, "unknown-job", Exit::NotFound),
             (401, "unauthenticated", Exit::NotAllowed),
@@ -192,15 +181,15 @@ mod tests {
             (503, "unavailable", Exit::Failed),
         ];
         for (status, code, exit) in cases {
-            assert_eq!(error_for(status, code).exit, exit, "{status} {code}");
+            assert_eq!(error_of(status, code).exit, exit, "{status} {code}");
         }
     }
 
     #[test]
-    fn a_response_that_is_not_a_problem_document_is_shown_verbatim() {
-        let failure = CallFailure::from_response(StatusCode::BAD_GATEWAY, b"\n<html>nginx</html>\n");
+    fn an_answer_from_somebody_else_is_shown_as_it_is() {
+        let failure = Failure::declined(StatusCode::BAD_GATEWAY, b"\n<html>nginx</html>\n");
         assert_eq!(
-            failure.into_error("http://x").message,
+            failure.into_error("http://x").what,
             "the server answers 502 Bad Gateway: <html>nginx</html>"
         );
     }

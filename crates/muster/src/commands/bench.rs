@@ -1,37 +1,36 @@
-//! Benchmarks: the speed of this build on this machine, and its decisions against published schedulers.
-//!
-//! The models and trace readers are in `muster-sim`. Here are the arguments, the choice of workloads and the tables,
-//! and the benchmarks that measure time in this process: `plan` and `policy`.
+//! How fast this build is on this machine, and how well it places.
 
+mod cpu;
 mod mixed;
-mod named_values;
 mod numa;
 mod placement;
 mod plan;
 mod policy;
+mod product;
 mod replay;
 mod share;
-mod timing;
+mod synthetic;
 mod traces;
 
-use crate::error::CommandResult;
+use super::Ending;
 use crate::output::ShowArgs;
 
+/// What to measure.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// Measure the planner on synthetic clusters: placements, gangs, preemption, rounds with a long queue
+    /// Measure the planner on clusters that exist in memory only: placements, gangs, preemption, fair rounds
     Plan(PlanArgs),
-    /// Compare placement policies (FGD, best fit, …) by allocated GPUs on the OpenB trace
+    /// Measure how much of a cluster policies of placement fill, on recorded pods
     Placement(placement::Args),
-    /// Compare scheduling policies (SRTF, Tiresias, …) by job completion time on the Muri traces
+    /// Measure how soon training jobs are done under policies of scheduling, on recorded queues
     Replay(replay::Args),
-    /// Model how much topology-aware GPU selection shortens training steps, and what it adds to waiting
+    /// Reckon what it is worth to choose GPUs by NUMA node, PCIe switch and NVLink, and what it costs in waiting
     Numa(numa::NumaArgs),
-    /// Simulate heterogeneity-aware against blind fair sharing on several GPU types
+    /// Measure what it is worth to know how fast each job is on each kind of GPU
     Mixed(mixed::Args),
-    /// Measure what policies cost: calls, compilation, and planner rounds that query them
+    /// Measure what policies cost: evaluations, loading, and rounds of the planner that ask them
     Policy(policy::Args),
-    /// Model GPU sharing (MIG, MPS, time slices): GPUs needed and slowdown of small jobs
+    /// Reckon how many GPUs small jobs need that share them in one manner or another, and how much slower they get
     Share(share::Args),
 }
 
@@ -45,7 +44,8 @@ pub struct PlanArgs {
     show: ShowArgs,
 }
 
-pub fn run(verb: Verb) -> CommandResult {
+/// Measure, and print a table.
+pub fn run(verb: Verb) -> Ending {
     match verb {
         Verb::Plan(args) => plan::run(args.quick, &args.show),
         Verb::Placement(args) => placement::run(args),

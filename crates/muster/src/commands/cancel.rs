@@ -1,33 +1,34 @@
-//! `muster cancel`: end waiting or running jobs.
+//! End jobs, waiting or running.
 
 use hyper::Method;
-use muster_protocol::submit::{Acknowledgement, Cancelled};
+use muster_protocol::submit::{Cancelled, Done};
 
-use super::job_control::{self, JobSelection};
-use super::{CommandResult, wait};
+use super::steer::{self, Which};
+use super::{Ending, wait};
 use crate::jobs;
 use crate::options::Options;
 
 /// `muster cancel`.
 ///
-/// A running job is stopped and ends as cancelled, unless its processes had already exited with code 0: then it ends as
-/// completed.
+/// A job that runs is told to stop. It ends as cancelled, unless its processes had already exited with code 0: then its
+/// work is done, and it ends as completed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    selection: JobSelection,
-    /// Wait until the jobs have ended, and print how they ended
+    which: Which,
+    /// Wait until the jobs have ended, and say how
     #[arg(long)]
     wait: bool,
 }
 
-pub fn run(args: Args, options: &Options) -> CommandResult {
-    let cancelled = job_control::for_each_job(&args.selection, "cancel", options, |client, job| {
-        let cancelled: Cancelled = client.send_without_body(Method::DELETE, jobs::job_target(job))?;
-        Ok(Acknowledgement { message: cancelled.message })
+/// End jobs, waiting or running.
+pub fn run(args: Args, options: &Options) -> Ending {
+    let cancelled = steer::each(&args.which, "cancel", options, |client, job| {
+        let cancelled: Cancelled = client.act(Method::DELETE, jobs::target(job))?;
+        Ok(Done { message: cancelled.message })
     })?;
     if args.wait {
-        wait::wait_until_ended(args.selection.jobs(), None, options)?;
+        wait::until_ended(args.which.jobs(), None, options)?;
     }
     Ok(cancelled)
 }

@@ -1,27 +1,26 @@
-//! `muster checkpoint`: report a checkpoint of a running job.
+//! Say that a running job has saved its work.
 
 use hyper::Method;
-use muster_protocol::submit::Acknowledgement;
+use muster_protocol::submit::Done;
 
-use super::{CommandResult, ExitStatus};
+use super::{Code, Ending};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output;
 
 /// `muster checkpoint`.
 #[derive(Debug, clap::Args)]
-#[command(before_help = "Example, in a job after it has saved its work:\n  muster checkpoint $MUSTER_JOB_ID")]
+#[command(before_help = "Example, at the end of a job's own checkpoint:\n  muster checkpoint $MUSTER_JOB_ID")]
 pub struct Args {
-    /// Job id; `-` is your newest job
+    /// Which job; `-` is your newest
     job: JobRef,
 }
 
-/// A preemption after the report loses only the work done since.
-pub fn run(args: Args, options: &Options) -> CommandResult {
+/// From now on only what comes after is lost if the job is displaced.
+pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let done: Acknowledgement =
-        client.send_without_body(Method::POST, jobs::job_target(id).segment("checkpoint"))?;
-    output::print_stderr(&done.message);
-    Ok(ExitStatus::SUCCESS)
+    let done: Done = client.act(Method::POST, jobs::target(id).at("checkpoint"))?;
+    output::talk(&done.message);
+    Ok(Code::DONE)
 }

@@ -1,8 +1,10 @@
-//! `muster completion`: completion scripts for shells.
+//! Completion scripts for shells.
 
+use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{CommandResult, ExitStatus};
+use super::{Code, Ending};
+use crate::args;
 use crate::output;
 
 /// `muster completion`.
@@ -11,15 +13,15 @@ use crate::output;
     before_help = "Example:\n  muster completion bash > ~/.local/share/bash-completion/completions/muster"
 )]
 pub struct Args {
-    /// The shell to complete in
+    /// For which shell
     #[arg(value_parser = clap::builder::EnumValueParser::<Shell>::new())]
     shell: Shell,
 }
 
-/// Print the script for `command_line`, the whole command line of `muster`.
-pub fn run(args: Args, mut command_line: clap::Command) -> CommandResult {
+/// Print the script.
+pub fn run(args: Args) -> Ending {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command_line, "muster", &mut script);
-    output::print_stdout(&String::from_utf8_lossy(&script))?;
-    Ok(ExitStatus::SUCCESS)
+    clap_complete::generate(args.shell, &mut args::Args::command(), "muster", &mut script);
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(Code::DONE)
 }

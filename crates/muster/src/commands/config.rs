@@ -1,12 +1,12 @@
-//! `muster config`: the configuration a server would start with, and the source of each value.
+//! The configuration of a server: what it would be, and who says so.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use muster_server::config::{Config, RawConfig, ShownKey};
+use muster_server::config::{Config, RawConfig, Shown};
 use serde::Serialize;
 
-use super::{CommandResult, ExitStatus};
+use super::{Code, Ending};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Column, ListArgs};
@@ -15,18 +15,18 @@ use crate::output::{self, Column, ListArgs};
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Show every key, its value, and where the value comes from
-    Show(ConfigShowArgs),
-    /// Check a configuration file without starting a server
-    Check(ConfigCheckArgs),
+    Show(KeysArgs),
+    /// Check a file without starting anything
+    Check(CheckArgs),
 }
 
 /// `muster config show`.
 #[derive(Debug, Args)]
-pub struct ConfigShowArgs {
-    /// Configuration file [default: environment variables and defaults only]
+pub struct KeysArgs {
+    /// The file; without one, variables and defaults
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Show only keys that are set by a file, variable or flag
+    /// Only keys that somebody has set
     #[arg(long)]
     set: bool,
     #[command(flatten)]
@@ -35,47 +35,48 @@ pub struct ConfigShowArgs {
 
 /// `muster config check`.
 #[derive(Debug, Args)]
-pub struct ConfigCheckArgs {
-    /// Configuration file
+pub struct CheckArgs {
+    /// The file
     #[arg(value_name = "FILE")]
     config: PathBuf,
 }
 
-/// The output of `-o json`.
+/// All of them, as machines read it.
 #[derive(Serialize)]
-struct ConfigReport<'a> {
-    keys: &'a [ShownKey],
+struct Whole<'a> {
+    keys: &'a [Shown],
 }
 
-const COLUMNS: [Column<ShownKey>; 4] = [
+const COLUMNS: [Column<Shown>; 4] = [
     Column::new("KEY", |shown| shown.key.into()),
     Column::new("VALUE", |shown| shown.value.as_str().into()),
     Column::new("SOURCE", |shown| shown.source.as_str().into()),
     Column::wide("ABOUT", |shown| shown.about.into()),
 ];
 
-pub fn run(verb: Verb, options: &Options) -> CommandResult {
+/// Do one of them.
+pub fn run(verb: Verb, options: &Options) -> Ending {
     match verb {
         Verb::Show(args) => {
-            let config = load_config(RawConfig::default(), args.config.as_deref())?;
-            let selected = |shown: &ShownKey| !args.set || shown.source != "default";
-            let shown: Vec<ShownKey> = config.show().into_iter().filter(selected).collect();
-            output::list(&args.list, options.color, &COLUMNS, shown.clone(), &ConfigReport { keys: &shown })?;
+            let config = load(RawConfig::default(), args.config.as_deref())?;
+            let wanted = |shown: &Shown| !args.set || shown.source != "default";
+            let shown: Vec<Shown> = config.show().into_iter().filter(wanted).collect();
+            output::list(&args.list, options.color, &COLUMNS, shown.clone(), &Whole { keys: &shown })?;
         }
         Verb::Check(args) => {
-            load_config(RawConfig::default(), Some(&args.config))?;
-            output::print_stderr(&format!("`{}` is valid", args.config.display()));
+            load(RawConfig::default(), Some(&args.config))?;
+            output::talk(&format!("`{}` is in order", args.config.display()));
         }
     }
-    Ok(ExitStatus::SUCCESS)
+    Ok(Code::DONE)
 }
 
-/// Resolves the configuration and prints its warnings.
-pub fn load_config(flags: RawConfig, file: Option<&std::path::Path>) -> Result<Config, CliError> {
+/// Resolve the configuration, and say what the person should know.
+pub fn load(flags: RawConfig, file: Option<&std::path::Path>) -> Result<Config, CliError> {
     let config =
         Config::load(flags, std::env::vars(), file).map_err(|error| CliError::usage(error.to_string()))?;
     for warning in &config.warnings {
-        output::print_stderr(&format!("warning: {warning}"));
+        output::talk(&format!("warning: {warning}"));
     }
     Ok(config)
 }

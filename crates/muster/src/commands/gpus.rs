@@ -1,27 +1,27 @@
-//! `muster gpus`: free and used GPUs by model.
+//! What is free now, by model.
 
 use std::collections::BTreeMap;
 
-use muster_protocol::cluster::CallerIdentity;
+use muster_protocol::amount::Amount;
+use muster_protocol::cluster::Myself;
 use muster_protocol::gpu::{Gpu, GpuList};
-use muster_protocol::gpu_amount::GpuAmount;
 use muster_protocol::tenant::Tenant;
 use serde::Serialize;
 
-use super::{CommandResult, ExitStatus};
-use crate::client::{Client, RequestTarget};
+use super::{Code, Ending};
+use crate::client::{Client, Target};
 use crate::error::CliError;
-use crate::gpu_share_display::{self, InstanceCount};
 use crate::options::Options;
 use crate::output::{self, Column, Format, ListArgs};
+use crate::shares::{self, InstanceKind};
 
-/// The tenant for callers whose role applies to all tenants.
+/// The tenant of callers who reach all of them.
 const DEFAULT_TENANT: &str = "default";
 
 /// `muster gpus`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tenant whose quota limits the free GPUs [default: yours]
+    /// Whose quota counts [default: yours]
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
     #[command(flatten)]
@@ -30,26 +30,26 @@ pub struct Args {
 
 /// GPUs of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-struct GpuModelRow {
+struct Row {
     model: String,
     free: u64,
     free_in_quota: u64,
     largest_block: u64,
     busy: u64,
-    used: GpuAmount,
+    used: Amount,
     out: u64,
     total: u64,
-    /// MIG instances of partitioned GPUs, by profile.
-    instances: Vec<InstanceCount>,
+    /// Of GPUs that are partitioned, by kind.
+    instances: Vec<InstanceKind>,
 }
 
-/// The output of `-o json`.
+/// All of them, as machines read it.
 #[derive(Serialize)]
-struct GpuModelReport<'a> {
-    models: &'a [GpuModelRow],
+struct Whole<'a> {
+    models: &'a [Row],
 }
 
-const COLUMNS: [Column<GpuModelRow>; 9] = [
+const COLUMNS: [Column<Row>; 9] = [
     Column::new("MODEL", |row| row.model.as_str().into()),
     Column::new("FREE", |row| row.free.into()),
     Column::new("FREE≤QUOTA", |row| row.free_in_quota.into()),
@@ -58,51 +58,49 @@ const COLUMNS: [Column<GpuModelRow>; 9] = [
     Column::new("USED", |row| row.used.to_string().into()),
     Column::new("OUT", |row| row.out.into()),
     Column::new("TOTAL", |row| row.total.into()),
-    Column::new("INSTANCES", |row| gpu_share_display::instance_counts_text(&row.instances).into()),
+    Column::new("INSTANCES", |row| shares::instances(&row.instances).into()),
 ];
 
-pub fn run(args: Args, options: &Options) -> CommandResult {
+/// Print what is free.
+pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
     let gpus: GpuList = client.get("gpus")?;
-    let left_in_quota = gpus_left_in_quota(&client, args.tenant)?;
-    let rows = rows_by_model(&gpus.gpus, left_in_quota);
+    let room = room_in_quota(&client, args.tenant)?;
+    let rows = by_model(&gpus.gpus, room);
     output::list(
         &args.list,
         options.color,
-        columns_for(&args.list, &rows),
+        columns(&args.list, &rows),
         rows.clone(),
-        &GpuModelReport { models: &rows },
+        &Whole { models: &rows },
     )?;
-    Ok(ExitStatus::SUCCESS)
+    Ok(Code::DONE)
 }
 
-/// Tables omit the column INSTANCES if it is empty; the other formats always have every column.
-fn columns_for(args: &ListArgs, rows: &[GpuModelRow]) -> &'static [Column<GpuModelRow>] {
-    let is_table = matches!(args.show.output, Format::Table) && args.columns.is_empty();
-    let no_instances = rows.iter().all(|row| row.instances.is_empty());
-    if is_table && no_instances { &COLUMNS[..COLUMNS.len() - 1] } else { &COLUMNS }
+/// People need no column that says nothing; programs have always all of them.
+fn columns(args: &ListArgs, rows: &[Row]) -> &'static [Column<Row>] {
+    let for_people = matches!(args.show.output, Format::Table) && args.columns.is_empty();
+    let nothing = rows.iter().all(|row| row.instances.is_empty());
+    if for_people && nothing { &COLUMNS[..COLUMNS.len() - 1] } else { &COLUMNS }
 }
 
-/// GPUs that the tenant may still hold within its quota.
-fn gpus_left_in_quota(client: &Client, tenant: Option<String>) -> Result<u64, CliError> {
+/// GPUs that the tenant may still take.
+fn room_in_quota(client: &Client, tenant: Option<String>) -> Result<u64, CliError> {
     let tenant = match tenant {
         Some(tenant) => tenant,
-        None => {
-            client.get::<CallerIdentity>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string())
-        }
+        None => client.get::<Myself>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string()),
     };
-    let tenant: Tenant = client.get(RequestTarget::new("tenants").segment(&tenant))?;
-    let left = |quota: u64| quota.saturating_mul(1_000).saturating_sub(tenant.current_gpus.milli) / 1_000;
+    let tenant: Tenant = client.get(Target::new("tenants").at(&tenant))?;
+    let left = |most: u64| most.saturating_mul(1_000).saturating_sub(tenant.current_gpus.milli) / 1_000;
     Ok(tenant.max_gpus.map_or(u64::MAX, left))
 }
 
-fn rows_by_model(gpus: &[Gpu], left_in_quota: u64) -> Vec<GpuModelRow> {
-    let mut models: BTreeMap<&str, GpuModelRow> = BTreeMap::new();
+fn by_model(gpus: &[Gpu], room: u64) -> Vec<Row> {
+    let mut models: BTreeMap<&str, Row> = BTreeMap::new();
     let mut blocks: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for gpu in gpus {
-        let row = models
-            .entry(&gpu.model)
-            .or_insert_with(|| GpuModelRow { model: gpu.model.clone(), ..GpuModelRow::default() });
+        let row =
+            models.entry(&gpu.model).or_insert_with(|| Row { model: gpu.model.clone(), ..Row::default() });
         row.total += 1;
         row.used.milli += u64::from(gpu.used_milli);
         match gpu.state.as_str() {
@@ -112,18 +110,14 @@ fn rows_by_model(gpus: &[Gpu], left_in_quota: u64) -> Vec<GpuModelRow> {
                 *block += 1;
                 row.largest_block = row.largest_block.max(*block);
             }
-            // A partitioned GPU is not free as a whole, even if its instances are.
+            // One of which instances are free is not free for who wants all of it.
             "held" | "shared" | "partitioned" | "claimed" => row.busy += 1,
             _ => row.out += 1,
         }
     }
-    let row = |row: GpuModelRow| {
+    let row = |row: Row| {
         let parts = gpus.iter().filter(|gpu| gpu.model == row.model).flat_map(|gpu| &gpu.mig);
-        GpuModelRow {
-            free_in_quota: row.free.min(left_in_quota),
-            instances: gpu_share_display::count_by_profile(parts),
-            ..row
-        }
+        Row { free_in_quota: row.free.min(room), instances: shares::by_kind(parts), ..row }
     };
     models.into_values().map(row).collect()
 }

@@ -1,10 +1,10 @@
-//! `muster hold`: keep jobs from starting; running jobs are stopped and queue again, held.
+//! Keep jobs from starting; running ones are stopped and kept.
 
 use hyper::Method;
-use muster_protocol::submit::ActionReason;
+use muster_protocol::submit::Reasoned;
 
-use super::CommandResult;
-use super::job_control::{self, JobSelection};
+use super::Ending;
+use super::steer::{self, Which};
 use crate::jobs;
 use crate::options::Options;
 
@@ -12,15 +12,16 @@ use crate::options::Options;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    selection: JobSelection,
-    /// Reason, shown by `muster why`
+    which: Which,
+    /// Why, for those who ask `muster why`
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
 }
 
-pub fn run(args: Args, options: &Options) -> CommandResult {
-    let reason = ActionReason { why: args.why };
-    job_control::for_each_job(&args.selection, "hold", options, |client, job| {
-        client.send(Method::POST, jobs::job_target(job).segment("hold"), &reason)
+/// Keep jobs from starting.
+pub fn run(args: Args, options: &Options) -> Ending {
+    let reasoned = Reasoned { why: args.why };
+    steer::each(&args.which, "hold", options, |client, job| {
+        client.send(Method::POST, jobs::target(job).at("hold"), &reasoned)
     })
 }

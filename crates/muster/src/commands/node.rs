@@ -1,4 +1,4 @@
-//! `muster node`: list, show, label, drain, hold, fence and remove nodes.
+//! Machines: a list, all about one, its labels, and taking one out of service.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -7,48 +7,48 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 use muster_protocol::gpu::{Gpu, GpuList};
 use muster_protocol::node::{Node, NodeChange, NodeList, NumaNode};
-use muster_protocol::submit::{Acknowledgement, ActionReason};
+use muster_protocol::submit::{Done, Reasoned};
 
-use super::{CommandResult, ExitStatus};
-use crate::client::{Client, RequestTarget};
+use super::{Code, Ending};
+use crate::client::{Client, Target};
 use crate::confirm::{self, Consent};
 use crate::error::{CliError, Exit};
 use crate::options::Options;
 use crate::output::{self, Card, Cell, Column, ListArgs, ShowArgs, Tint};
-use crate::{gpu_share_display, units};
+use crate::{shares, units};
 
 /// `muster node …`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// List nodes
-    Ls(NodeLsArgs),
-    /// Show the details of a node
-    Show(NodeShowArgs),
-    /// Set and remove labels, by which jobs select nodes
-    Label(NodeLabelArgs),
-    /// Let running jobs finish and place no new ones
-    Drain(NodeStateArgs),
-    /// Return nodes to service
-    Undrain(NodeStateArgs),
-    /// Take nodes out of service until an operator returns them
-    Hold(NodeStateArgs),
-    /// Declare that nothing runs on lost nodes any more; their jobs may start elsewhere
-    Fence(IrreversibleNodeArgs),
-    /// Remove nodes from the cluster
-    Rm(IrreversibleNodeArgs),
+    Ls(LsArgs),
+    /// Show all about one
+    Show(OneArgs),
+    /// Set and remove its labels, which jobs choose nodes by
+    Label(LabelArgs),
+    /// Let it finish what it has, and give it nothing new
+    Drain(ChangeArgs),
+    /// Let it take work again
+    Undrain(ChangeArgs),
+    /// Take it out of service until a person clears it
+    Hold(ChangeArgs),
+    /// Declare it dead: its jobs are over there, and may start elsewhere
+    Fence(FinalArgs),
+    /// Forget it
+    Rm(FinalArgs),
 }
 
 /// `muster node ls`.
 #[derive(Debug, Args)]
-pub struct NodeLsArgs {
+pub struct LsArgs {
     #[command(flatten)]
     list: ListArgs,
 }
 
 /// `muster node show`.
 #[derive(Debug, Args)]
-pub struct NodeShowArgs {
-    /// Node name
+pub struct OneArgs {
+    /// Which
     node: String,
     #[command(flatten)]
     show: ShowArgs,
@@ -59,13 +59,13 @@ pub struct NodeShowArgs {
 #[command(
     before_help = "Examples:\n  muster node label gpu01 zone=b disk=nvme\n  muster node label gpu01 disk-\n  muster submit --node-label zone=b -- ./go.sh"
 )]
-pub struct NodeLabelArgs {
-    /// Node name; also of a declared node that has not joined yet
+pub struct LabelArgs {
+    /// Which; also one that is declared and has not joined yet
     node: String,
-    /// KEY=VALUE sets a label, KEY- removes it; other labels stay
+    /// KEY=VALUE sets a label, KEY- removes it; the others stay
     #[arg(required_unless_present = "reset", value_name = "KEY=VALUE|KEY-")]
     labels: Vec<LabelChange>,
-    /// Remove all labels set by operators; those that the agent reports apply again
+    /// Forget the labels set here: they are again those that its agent reports
     #[arg(long, conflicts_with = "labels")]
     reset: bool,
 }
@@ -91,45 +91,45 @@ impl FromStr for LabelChange {
     }
 }
 
-/// A state change of one or several nodes.
+/// A change of one or several nodes.
 #[derive(Debug, Args)]
-pub struct NodeStateArgs {
-    /// Node names
+pub struct ChangeArgs {
+    /// Which
     #[arg(required = true, value_name = "NODE")]
     nodes: Vec<String>,
-    /// Reason, shown by `muster node show`
+    /// Why, for those who look at it later
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
 }
 
-/// A state change that cannot be undone.
+/// A change that cannot be taken back.
 #[derive(Debug, Args)]
-pub struct IrreversibleNodeArgs {
+pub struct FinalArgs {
     #[command(flatten)]
-    change: NodeStateArgs,
-    /// Do not ask for confirmation
+    change: ChangeArgs,
+    /// Do not ask
     #[arg(short, long)]
     yes: bool,
 }
 
-/// A node with a summary of its GPUs.
-struct NodeRow {
+/// A node with what its GPUs say.
+struct Row {
     node: Node,
     models: String,
     health: String,
 }
 
-const COLUMNS: [Column<NodeRow>; 15] = [
+const COLUMNS: [Column<Row>; 15] = [
     Column::new("NODE", |row| row.node.name.as_str().into()),
     Column::new("STATE", |row| Cell::tinted(row.node.state.clone(), tint(&row.node))),
     Column::new("GPUS", |row| format!("{}/{}", row.node.available_gpus, row.node.total_gpus).into()),
     Column::new("MODEL", |row| row.models.as_str().into()),
     Column::new("CPU", |row| format!("{}/{}", row.node.available_cpu_cores, row.node.cpu_cores).into()),
-    Column::new("MEM", |row| units::memory_text(row.node.available_memory_mb).into()),
+    Column::new("MEM", |row| units::memory(row.node.available_memory_mb).into()),
     Column::new("HEALTH", |row| row.health.as_str().into()),
     Column::new("JOBS", |row| row.node.jobs.len().into()),
     Column::new("REASON", |row| row.node.state_why.as_str().into()),
-    Column::new("SINCE", |row| units::local_time_text(row.node.state_since_ms).into()),
+    Column::new("SINCE", |row| units::moment(row.node.state_since_ms).into()),
     Column::wide("BY", |row| row.node.state_by.as_str().into()),
     Column::wide("RACK", |row| Cell::or_dash(row.node.rack.clone())),
     Column::wide("BLOCK", |row| Cell::or_dash(row.node.block.clone())),
@@ -137,21 +137,22 @@ const COLUMNS: [Column<NodeRow>; 15] = [
     Column::wide("AGENT", |row| row.node.agent_version.as_str().into()),
 ];
 
-pub fn run(verb: Verb, options: &Options) -> CommandResult {
+/// Do one of them.
+pub fn run(verb: Verb, options: &Options) -> Ending {
     let client = options.client()?;
     match verb {
         Verb::Ls(args) => list(&client, &args, options),
         Verb::Show(args) => show(&client, &args),
         Verb::Label(args) => label(&client, &args),
-        Verb::Drain(args) => post_state_change(&client, &args, "drain"),
-        Verb::Undrain(args) => post_state_change(&client, &args, "undrain"),
-        Verb::Hold(args) => post_state_change(&client, &args, "hold"),
+        Verb::Drain(args) => change(&client, &args, "drain"),
+        Verb::Undrain(args) => change(&client, &args, "undrain"),
+        Verb::Hold(args) => change(&client, &args, "hold"),
         Verb::Fence(args) => fence(&client, &args),
         Verb::Rm(args) => remove(&client, &args),
     }
 }
 
-fn list(client: &Client, args: &NodeLsArgs, options: &Options) -> CommandResult {
+fn list(client: &Client, args: &LsArgs, options: &Options) -> Ending {
     let nodes: NodeList = client.get("nodes")?;
     let gpus: GpuList = client.get("gpus")?;
     let mut by_node: BTreeMap<&str, Vec<&Gpu>> = BTreeMap::new();
@@ -160,45 +161,46 @@ fn list(client: &Client, args: &NodeLsArgs, options: &Options) -> CommandResult 
     }
     let row = |node: &Node| {
         let own = by_node.get(node.id.as_str()).map(Vec::as_slice).unwrap_or_default();
-        NodeRow { node: node.clone(), models: models_text(own), health: health_text(own) }
+        Row { node: node.clone(), models: models(own), health: health(own) }
     };
     let rows = nodes.nodes.iter().map(row).collect();
     output::list(&args.list, options.color, &COLUMNS, rows, &nodes)?;
-    Ok(ExitStatus::SUCCESS)
+    Ok(Code::DONE)
 }
 
-fn show(client: &Client, args: &NodeShowArgs) -> CommandResult {
-    let node: Node = client.get(node_target(&args.node))?;
+fn show(client: &Client, args: &OneArgs) -> Ending {
+    let node: Node = client.get(target(&args.node))?;
     output::show(&args.show, &card(&node), &node.name, &node)?;
-    Ok(ExitStatus::SUCCESS)
+    Ok(Code::DONE)
 }
 
-/// The API replaces all labels at once, so labels that are not named are sent unchanged.
-fn label(client: &Client, args: &NodeLabelArgs) -> CommandResult {
+/// The API takes all labels at once: those that are not named are sent as they are.
+fn label(client: &Client, args: &LabelArgs) -> Ending {
     let labels = match args.reset {
         true => None,
-        false => Some(changed_labels(client.get(node_target(&args.node))?, &args.labels)?),
+        false => Some(labelled(client.get(target(&args.node))?, &args.labels)?),
     };
     let change = NodeChange { labels: Some(labels), ..NodeChange::default() };
-    let node: Node = client.send(Method::PATCH, node_target(&args.node), &change)?;
+    let node: Node = client.send(Method::PATCH, target(&args.node), &change)?;
     let labels: Vec<String> = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    output::print_stderr(&match labels.len() {
+    output::talk(&match labels.len() {
         0 => format!("node `{}` has no labels", node.name),
         1 => format!("node `{}` has the label {}", node.name, labels.join(" ")),
         _ => format!("node `{}` has the labels {}", node.name, labels.join(" ")),
     });
-    Ok(ExitStatus::SUCCESS)
+    Ok(Code::DONE)
 }
 
-fn changed_labels(node: Node, changes: &[LabelChange]) -> Result<BTreeMap<String, String>, CliError> {
+/// The labels of a node after the changes.
+fn labelled(node: Node, changes: &[LabelChange]) -> Result<BTreeMap<String, String>, CliError> {
     let mut labels = node.labels;
     for change in changes {
         match change {
             LabelChange::Set { key, value } => drop(labels.insert(key.clone(), value.clone())),
             LabelChange::Remove { key } if labels.remove(key).is_some() => {}
             LabelChange::Remove { key } => {
-                let message = format!("node `{}` has no label `{key}`", node.name);
-                return Err(CliError::new(Exit::NotFound, message)
+                let what = format!("node `{}` has no label `{key}`", node.name);
+                return Err(CliError::new(Exit::NotFound, what)
                     .hint(format!("`muster node show {}` lists its labels", node.name)));
             }
         }
@@ -206,36 +208,33 @@ fn changed_labels(node: Node, changes: &[LabelChange]) -> Result<BTreeMap<String
     Ok(labels)
 }
 
-fn post_state_change(client: &Client, args: &NodeStateArgs, verb: &str) -> CommandResult {
-    let reason = ActionReason { why: args.why.clone() };
+fn change(client: &Client, args: &ChangeArgs, verb: &str) -> Ending {
+    let reasoned = Reasoned { why: args.why.clone() };
     for node in &args.nodes {
-        let done: Acknowledgement = client.send(Method::POST, node_target(node).segment(verb), &reason)?;
-        output::print_stderr(&done.message);
+        let done: Done = client.send(Method::POST, target(node).at(verb), &reasoned)?;
+        output::talk(&done.message);
     }
-    Ok(ExitStatus::SUCCESS)
+    Ok(Code::DONE)
 }
 
-fn fence(client: &Client, args: &IrreversibleNodeArgs) -> CommandResult {
+fn fence(client: &Client, args: &FinalArgs) -> Ending {
     let names = args.change.nodes.join(", ");
-    let action = format!("fence {names} (if jobs still run there, two copies may run)");
-    confirm::require_confirmation(Consent::from(args.yes), &action)?;
-    post_state_change(client, &args.change, "fence")
+    let deed = format!("declare {names} dead (if its jobs still run there, two copies may run)");
+    confirm::ask(Consent::from(args.yes), &deed)?;
+    change(client, &args.change, "fence")
 }
 
-fn remove(client: &Client, args: &IrreversibleNodeArgs) -> CommandResult {
-    confirm::require_confirmation(
-        Consent::from(args.yes),
-        &format!("remove {}", args.change.nodes.join(", ")),
-    )?;
+fn remove(client: &Client, args: &FinalArgs) -> Ending {
+    confirm::ask(Consent::from(args.yes), &format!("remove {}", args.change.nodes.join(", ")))?;
     for node in &args.change.nodes {
-        let done: Acknowledgement = client.send_without_body(Method::DELETE, node_target(node))?;
-        output::print_stderr(&done.message);
+        let done: Done = client.act(Method::DELETE, target(node))?;
+        output::talk(&done.message);
     }
-    Ok(ExitStatus::SUCCESS)
+    Ok(Code::DONE)
 }
 
-fn node_target(node: &str) -> RequestTarget {
-    RequestTarget::new("nodes").segment(node)
+fn target(node: &str) -> Target {
+    Target::new("nodes").at(node)
 }
 
 fn tint(node: &Node) -> Tint {
@@ -246,21 +245,22 @@ fn tint(node: &Node) -> Tint {
     }
 }
 
-fn models_text(gpus: &[&Gpu]) -> String {
+/// Each model once.
+fn models(gpus: &[&Gpu]) -> String {
     let mut models: Vec<&str> = gpus.iter().map(|gpu| gpu.model.as_str()).collect();
     models.sort_unstable();
     models.dedup();
     models.join(", ")
 }
 
-/// The number of GPUs in each state but `healthy`; `ok` if all are healthy.
-fn health_text(gpus: &[&Gpu]) -> String {
+/// What is not healthy, counted; `ok` when all is well.
+fn health(gpus: &[&Gpu]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for gpu in gpus.iter().filter(|gpu| gpu.health != "healthy") {
         *counts.entry(&gpu.health).or_default() += 1;
     }
-    let parts: Vec<String> = counts.into_iter().map(|(health, count)| format!("{count} {health}")).collect();
-    if parts.is_empty() { "ok".to_string() } else { parts.join(", ") }
+    let words: Vec<String> = counts.into_iter().map(|(word, count)| format!("{count} {word}")).collect();
+    if words.is_empty() { "ok".to_string() } else { words.join(", ") }
 }
 
 fn card(node: &Node) -> Card {
@@ -272,60 +272,56 @@ fn card(node: &Node) -> Card {
         .field("state", node.state.clone())
         .field("why", node.state_why.clone())
         .field("by", node.state_by.clone())
-        .field("since", units::local_time_text(node.state_since_ms))
+        .field("since", units::moment(node.state_since_ms))
         .field("gpus", format!("{} free of {}", node.available_gpus, node.total_gpus))
         .field("", gpus.join("\n"))
         .field("cpus", format!("{} free of {}", node.available_cpu_cores, node.cpu_cores))
         .field(
             "memory",
-            format!(
-                "{} free of {}",
-                units::memory_text(node.available_memory_mb),
-                units::memory_text(node.memory_mb)
-            ),
+            format!("{} free of {}", units::memory(node.available_memory_mb), units::memory(node.memory_mb)),
         )
         .field("jobs", node.jobs.join(" "))
-        .field_if_some("rack", node.rack.clone())
-        .field_if_some("block", node.block.clone())
+        .maybe("rack", node.rack.clone())
+        .maybe("block", node.block.clone())
         .field("numa nodes", numa.join("\n"))
-        .field_if_some("power feed", node.power_feed.clone())
+        .maybe("power feed", node.power_feed.clone())
         .field("labels", labels.join("\n"))
         .field("taints", node.taints.join(" "))
         .field("address", node.ip_address.clone())
         .field("agent", node.agent_version.clone())
         .field("simulated", if node.simulated { "yes" } else { "" })
-        .field("registered", units::localize_timestamps(&node.registered_at))
-        .field_if_some("last heartbeat", node.last_heartbeat.as_deref().map(units::localize_timestamps))
+        .field("registered", units::localized(&node.registered_at))
+        .maybe("last heard", node.last_heartbeat.as_deref().map(units::localized))
 }
 
 fn numa_line((number, numa): (usize, &NumaNode)) -> String {
-    let (cores, memory) = (units::count_text(numa.cpu_cores, "core"), units::memory_text(numa.memory_mb));
+    let (cores, memory) = (units::count(numa.cpu_cores, "core"), units::memory(numa.memory_mb));
     format!("{number}: {cores}, {memory}, socket {}", numa.socket)
 }
 
 fn gpu_line(gpu: &Gpu) -> String {
-    let jobs = gpu_share_display::holder_names(gpu, |holder| &holder.job_id);
+    let jobs = shares::names(gpu, |holder| &holder.job_id);
     let holder = if jobs.is_empty() { jobs } else { format!(" by {jobs}") };
     format!(
         "gpu-{} {} {} {}{holder}, {}{}",
         gpu.index,
         gpu.model,
-        units::memory_text(gpu.memory_total_mb),
+        units::memory(gpu.memory_total_mb),
         gpu.state,
         gpu.health,
-        topology_text(gpu)
+        wiring(gpu)
     )
 }
 
-/// NUMA node, PCIe switch and NVLink peers, as far as the agent reports them.
-fn topology_text(gpu: &Gpu) -> String {
+/// Where it hangs, and whom it reaches from there, as far as that is known.
+fn wiring(gpu: &Gpu) -> String {
     let peers: Vec<String> = gpu.nvlink.iter().map(u8::to_string).collect();
-    let parts = [
+    let words = [
         gpu.numa_node.map(|number| format!(", numa {number}")),
         gpu.pcie_switch.map(|number| format!(", switch {number}")),
         (!peers.is_empty()).then(|| format!(", nvlink to {}", peers.join(" "))),
     ];
-    parts.into_iter().flatten().collect()
+    words.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

@@ -1,39 +1,41 @@
-//! `muster sim`: simulated clusters: fault injection, trace replay, what-if, comparison of results.
+//! Clusters that exist in memory only, in simulated time.
 
 mod compare;
-mod fault_runs;
 mod replay;
+mod stories;
 pub mod whatif;
 
-use super::CommandResult;
+use super::Ending;
 use crate::options::Options;
 
-/// `muster sim`; without a verb, runs of whole clusters with injected faults.
+/// `muster sim`: without a verb, stories of whole clusters.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    faults: fault_runs::FaultRunArgs,
+    stories: stories::StoryArgs,
 }
 
+/// What else to simulate.
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Replay the jobs of a log on a simulated cluster and print waits, completion times and utilisation
+    /// Let the jobs of a log meet the planner, on a cluster of any size, and say what became of them
     Replay(replay::Args),
-    /// What-if: replay the history of the server under other quotas, settings, policies or nodes
+    /// Replay the history of the server under other rules, and say who would have won and lost
     #[command(name = "whatif", visible_alias = "what-if")]
     WhatIf(whatif::Args),
-    /// Compare two results of `whatif -o json` or `replay -o json`
+    /// Put two results side by side: of `whatif -o json`, of `replay -o json`, or one of each
     Compare(compare::Args),
 }
 
-pub fn run(args: Args, options: &Options) -> CommandResult {
+/// Simulate, and print what came of it.
+pub fn run(args: Args, options: &Options) -> Ending {
     match args.verb {
         Some(Verb::Replay(args)) => replay::run(args),
         Some(Verb::WhatIf(args)) => whatif::run(&args, options),
         Some(Verb::Compare(args)) => compare::run(&args),
-        None => fault_runs::run(&args.faults),
+        None => stories::run(&args.stories),
     }
 }

@@ -1,9 +1,9 @@
-//! Step 1, `muster submit`: submit a job and print its id.
+//! Step 1, ask: queue a job and print its id.
 
 use muster_protocol::submit::Submitted;
 
-use super::{CommandResult, ExitStatus};
-use crate::client::{Client, RequestTarget, new_idempotency_key};
+use super::{Code, Ending};
+use crate::client::{Client, Target, new_key};
 use crate::error::{CliError, EXIT_CODES};
 use crate::job_flags::JobArgs;
 use crate::options::Options;
@@ -19,33 +19,34 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     job: JobArgs,
-    /// Idempotency key: a repeated submission with the same key creates no second job [default: random]
+    /// The same key never makes a second job, however often it is sent [default: a random one]
     #[arg(long, value_name = "WORD")]
     idempotency_key: Option<String>,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-pub fn run(args: Args, options: &Options) -> CommandResult {
+/// Queue a job and print its id.
+pub fn run(args: Args, options: &Options) -> Ending {
     let client = options.client()?;
-    let submitted = submit_job(&client, args.job, args.idempotency_key, options)?;
+    let submitted = submit(&client, args.job, args.idempotency_key, options)?;
     match args.show.output {
-        Format::Json | Format::Yaml => output::print_text(&args.show, "", "", &submitted)?,
+        Format::Json | Format::Yaml => output::say(&args.show, "", "", &submitted)?,
         _ => {
-            output::print_stderr(&submitted.message);
-            output::print_stdout(&format!("{}\n", submitted.job_id))?;
+            output::talk(&submitted.message);
+            output::print(&format!("{}\n", submitted.job_id))?;
         }
     }
-    Ok(ExitStatus::SUCCESS)
+    Ok(Code::DONE)
 }
 
-/// Submits the job exactly once, even if the connection breaks and the request is retried.
-pub fn submit_job(
+/// Send it, once, however often the connection breaks.
+pub fn submit(
     client: &Client,
     job: JobArgs,
     key: Option<String>,
     options: &Options,
 ) -> Result<Submitted, CliError> {
     let job = job.into_job(options)?;
-    client.post_idempotent(RequestTarget::new("jobs"), &job, key.unwrap_or_else(new_idempotency_key))
+    client.send_once(Target::new("jobs"), &job, key.unwrap_or_else(new_key))
 }

@@ -1,7 +1,7 @@
-"""Measure other Starlark interpreters: calls per second of the same functions with the same arguments, and the answers.
+"""Measure other interpreters of Starlark: the same functions, the same arguments, and what each answered.
 
-Reads one JSON object from standard input and writes one to standard output. An interpreter that is not installed is
-left out. Times are CPU time of all threads of this process.
+Reads one JSON object from standard input and writes one to standard output. An interpreter that is not installed is told
+as missing. Times are those of the processor, all threads of this process together.
 """
 
 import importlib.metadata
@@ -15,13 +15,13 @@ def starlark_go(rule):
 
     engine = starlark_go.Starlark()
     engine.exec(rule["source"])
-    expression = rule["function"] + "(a, b)"
+    call = rule["function"] + "(a, b)"
 
-    def call_function(a, b):
+    def ask(a, b):
         engine.set(a=a, b=b)
-        return engine.eval(expression)
+        return engine.eval(call)
 
-    return call_function
+    return ask
 
 
 def starlark_pyo3(rule):
@@ -43,31 +43,31 @@ def starlark_engine(rule):
 PEERS = {"starlark-go": starlark_go, "starlark-pyo3": starlark_pyo3, "muster": starlark_engine}
 
 
-def per_second(function, calls, seconds):
-    made, start, wall_start = 0, time.process_time(), time.monotonic()
-    while time.monotonic() - wall_start < seconds:
+def per_second(ask, calls, seconds):
+    asked, began, wall = 0, time.process_time(), time.monotonic()
+    while time.monotonic() - wall < seconds:
         for a, b in calls:
-            function(a, b)
-        made += len(calls)
-    return made / (time.process_time() - start)
+            ask(a, b)
+        asked += len(calls)
+    return asked / (time.process_time() - began)
 
 
-def measure(make, request):
+def measure(make, wish):
     measured = {}
-    for rule in request["rules"]:
-        function = make(rule)
-        answers = [function(a, b) for a, b in rule["calls"]]
-        rate = per_second(function, rule["calls"], request["seconds"])
+    for rule in wish["rules"]:
+        ask = make(rule)
+        answers = [ask(a, b) for a, b in rule["calls"]]
+        rate = per_second(ask, rule["calls"], wish["seconds"])
         measured[rule["function"]] = {"answers": answers, "per_second": rate}
     return measured
 
 
 def main():
-    request = json.load(sys.stdin)
+    wish = json.load(sys.stdin)
     found = {}
     for package, make in PEERS.items():
         try:
-            found[package] = {"version": importlib.metadata.version(package), "rules": measure(make, request)}
+            found[package] = {"version": importlib.metadata.version(package), "rules": measure(make, wish)}
         except (ImportError, importlib.metadata.PackageNotFoundError):
             continue
     json.dump(found, sys.stdout)

@@ -1,69 +1,68 @@
-//! Scheduling policies of `muster sim replay`, by name.
+//! Who decides, by name.
 
 use clap::ValueEnum;
-use muster_core::objects::settings::Objective;
-use muster_sim::baseline_replay::policies::policy_by_name;
-use muster_sim::job_log::LoggedJob;
-use muster_sim::run_history::RunHistory;
-use muster_sim::trace_replay::{
-    ReplayAssumptions, ReplayCluster, ReplayProgress, replay_trace, replay_with_policy,
-};
+use muster_core::settings::Objective;
+use muster_sim::history::History;
+use muster_sim::jobs::LoggedJob;
+use muster_sim::rehearsal::{Assumptions, Progress, Site, against, rehearse};
+use muster_sim::replay::policies::named;
 
 use crate::error::CliError;
 
+/// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SimPolicyName {
-    /// The planner of muster with default settings
+pub enum Name {
+    /// The planner of this product as it is by default
     Muster,
-    /// The planner of muster with the objective `fast`
+    /// The same with the objective `fast`
     MusterFast,
-    /// First in, first out, without backfill
+    /// In the order of arrival, nobody passes
     Fifo,
-    /// Shortest job first, without preemption
+    /// The shortest that fits; nobody stops
     Sjf,
-    /// Shortest remaining time first
+    /// The least time left
     Srtf,
-    /// Shortest remaining service (GPU time) first
+    /// The least GPU time left
     Srsf,
     /// Least attained service in three queues
     Tiresias,
     /// Least attained service
     Las,
-    /// First in, first out, with EASY backfill
+    /// In the order of arrival, who delays nobody passes
     Easy,
 }
 
-impl SimPolicyName {
-    pub fn as_str(self) -> &'static str {
+impl Name {
+    /// What it is called here.
+    pub fn text(self) -> &'static str {
         match self {
-            SimPolicyName::Muster => "muster",
-            SimPolicyName::MusterFast => "muster-fast",
-            SimPolicyName::Fifo => "fifo",
-            SimPolicyName::Sjf => "sjf",
-            SimPolicyName::Srtf => "srtf",
-            SimPolicyName::Srsf => "srsf",
-            SimPolicyName::Tiresias => "tiresias",
-            SimPolicyName::Las => "las",
-            SimPolicyName::Easy => "easy",
+            Name::Muster => "muster",
+            Name::MusterFast => "muster-fast",
+            Name::Fifo => "fifo",
+            Name::Sjf => "sjf",
+            Name::Srtf => "srtf",
+            Name::Srsf => "srsf",
+            Name::Tiresias => "tiresias",
+            Name::Las => "las",
+            Name::Easy => "easy",
         }
     }
 
-    /// Replays the jobs of a log under this policy.
-    pub fn replay(
+    /// Let the jobs of a log meet it.
+    pub fn play(
         self,
         jobs: &[LoggedJob],
-        cluster: &ReplayCluster,
-        assumptions: ReplayAssumptions,
-        watch: &mut dyn FnMut(ReplayProgress),
-    ) -> Result<RunHistory, CliError> {
-        let Some(mut policy) = policy_by_name(self.as_str()) else {
-            let fast = self == SimPolicyName::MusterFast;
+        site: &Site,
+        assumptions: Assumptions,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<History, CliError> {
+        let Some(mut policy) = named(self.text()) else {
+            let fast = self == Name::MusterFast;
             let objective = if fast { Objective::Fast } else { assumptions.objective };
-            return Ok(replay_trace(jobs, cluster, &ReplayAssumptions { objective, ..assumptions }, watch));
+            return Ok(rehearse(jobs, site, &Assumptions { objective, ..assumptions }, watch));
         };
-        replay_with_policy(jobs, cluster, &mut *policy, watch).map_err(|error| {
-            CliError::usage(format!("cannot replay with policy `{}`: {error}", self.as_str()))
-                .hint("`--policy muster`")
+        against(jobs, site, &mut *policy, watch).map_err(|error| {
+            CliError::usage(format!("cannot play `{}`: {error}", self.text())).hint("`--policy muster`")
         })
     }
 }
