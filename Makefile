@@ -4,7 +4,7 @@ BIN   := bin
 FACES := scheduler gpu-cli agent star
 VENV  := python/.venv
 
-.PHONY: build dist run test policy-test python python-test demo soak bench results lint fmt docs criteria clean
+.PHONY: build quick dist run test policy-test python python-test demo soak bench results lint fmt docs criteria clean
 
 build: ## bin/muster, and the names it also answers to
 	$(CARGO) build --release --locked --package muster
@@ -15,8 +15,15 @@ build: ## bin/muster, and the names it also answers to
 dist: build ## a release in dist/: binary, completions, configuration, licence, checksum
 	scripts/dist.sh $(BIN)/muster dist
 
-run: build ## a cluster with simulated GPUs on 127.0.0.1:8080
+run: ## a cluster with simulated GPUs on 127.0.0.1:8080; built in half the time of `make build`, and slower
+	@test -x $(BIN)/muster || $(MAKE) --no-print-directory quick
 	$(BIN)/muster dev
+
+quick: ## bin/muster on the profile for a first look
+	$(CARGO) build --profile quick --locked --package muster
+	@mkdir -p $(BIN)
+	@install -m 755 target/quick/muster $(BIN)/muster
+	@for face in $(FACES); do ln -sf muster $(BIN)/$$face; done
 
 test: ## all tests; PostgreSQL's are skipped with a word where no server is installed
 	$(CARGO) test --workspace --locked --no-fail-fast

@@ -1,8 +1,8 @@
-//! Bytes as a value that a hook is asked with.
+//! Arbitrary bytes as the argument of a policy function.
 #![no_main]
 
 #[path = "../../crates/muster-policy/tests/fuzz/bodies.rs"]
-#[allow(dead_code)] // The other target has the rest.
+#[allow(dead_code)] // The other target uses the rest.
 mod bodies;
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-"""What the tests stand on: the binary that was built, and servers started from it."""
+"""Fixtures: the built binary, and servers started from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLICIES = ROOT / "policies"
 
 @pytest.fixture(scope="session")
 def muster_bin() -> Path:
-    """The binary: the one that is named, else a debug build, else a release."""
+    """The binary: `MUSTER_BIN`, else the debug build, else the release build."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     named = os.environ.get("MUSTER_BIN")
     places = [Path(named)] if named else [target / "debug/muster", ROOT / "bin/muster"]
@@ -31,14 +31,14 @@ def muster_bin() -> Path:
 
 @dataclass
 class Server:
-    """A server that runs until the test is over."""
+    """A server that runs until the end of the test."""
 
     url: str
     data_dir: Path
     process: subprocess.Popen[str]
 
     def stop(self) -> None:
-        """End it as a machine would: at once. What it was told is on disk by then."""
+        """Kill the server, as a machine failure would. Everything it has confirmed is on disk."""
         self.process.kill()
         self.process.wait()
 
@@ -48,13 +48,13 @@ Start = Callable[..., Server]
 
 @pytest.fixture(scope="session")
 def clean_environment() -> dict[str, str]:
-    """Ours, without what would lead to a server of somebody else."""
+    """The environment without `MUSTER_` variables, which could name another server."""
     return {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
 
 
 @pytest.fixture
 def start(muster_bin: Path, clean_environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
-    """Starts servers, each with a folder of its own unless it is told to go on with one."""
+    """Starts servers, each with its own data folder unless one is given."""
     servers: list[Server] = []
 
     def start_one(*words: str, listen: str = "127.0.0.1:0", data_dir: Path | None = None) -> Server:
@@ -71,7 +71,7 @@ def start(muster_bin: Path, clean_environment: dict[str, str], tmp_path: Path) -
 def simulated(
     muster_bin: Path, clean_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """One cluster with simulated GPUs for all tests that only add to it."""
+    """One cluster with simulated GPUs, shared by all tests that only add jobs."""
     data_dir = tmp_path_factory.mktemp("simulated") / "data"
     server = launch(muster_bin, clean_environment, (), "127.0.0.1:0", data_dir)
     yield server
@@ -80,7 +80,7 @@ def simulated(
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test finds a server by accident."""
+    """Keep tests from finding a server through the environment."""
     for name in [name for name in os.environ if name.startswith("MUSTER_") and name != "MUSTER_BIN"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("MUSTER_DATA_DIR", "/nowhere")
@@ -89,7 +89,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def launch(
     binary: Path, environment: dict[str, str], words: tuple[str, ...], listen: str, data_dir: Path
 ) -> Server:
-    """Start `muster dev`, and wait until it says where it listens."""
+    """Start `muster dev`, and wait until it prints its address."""
     data_dir.parent.mkdir(exist_ok=True)
     log = (data_dir.parent / "server.log").open("a")
     process = subprocess.Popen(
@@ -107,12 +107,12 @@ def launch(
     )
     url = next(heads, None)
     assert url, f"it did not start:\n{(data_dir.parent / 'server.log').read_text()}"
-    # The rest of its welcome must find a reader.
+    # Drain standard output, so that the server never blocks on it.
     threading.Thread(target=lambda out: [None for _ in out], args=(process.stdout,), daemon=True).start()
     return Server(url, data_dir, process)
 
 
 @pytest.fixture
 def policies(tmp_path: Path) -> Path:
-    """A copy of the policies that come with the project."""
+    """A copy of the folder `policies` of the project."""
     return Path(shutil.copytree(POLICIES, tmp_path / "policies"))

@@ -27,7 +27,7 @@ def client(simulated: Server) -> Client:
 
 
 def submit(client: Client, **said: Any) -> Submitted:
-    """A job that takes a second, but for what is said."""
+    """Submit a job that takes a second, with these fields replaced."""
     return client.submit(["python", "train.py"], **{"gpus": 1, "annotations": SECOND, **said})
 
 
@@ -118,7 +118,7 @@ def test_output_that_has_not_begun_is_told_or_waited_for(client: Client) -> None
 
 @pytest.fixture
 def real(start: Start, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """A server on this machine, with the token that it has left."""
+    """A server on this machine, with its token file."""
     server = start("--real", "--gpus", "2")
     monkeypatch.setenv("MUSTER_SERVER", server.url)
     monkeypatch.setenv("MUSTER_DATA_DIR", str(server.data_dir))
@@ -215,7 +215,7 @@ def test_a_server_that_is_not_there_is_said_at_once() -> None:
 
 
 class Fickle(BaseHTTPRequestHandler):
-    """Breaks off, is busy, then does it."""
+    """Drops the first request, refuses the second as busy, and accepts the third."""
 
     keys: list[str | None]
 
@@ -238,7 +238,7 @@ class Fickle(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Nothing to standard error."""
+        """Print nothing."""
 
 
 @contextlib.contextmanager
@@ -319,12 +319,12 @@ def test_the_async_client_follows_and_never_blocks_the_loop(real: Server) -> Non
                 longest = max(longest, time.monotonic() - began)
 
         async def followed(number: int) -> str:
-            # A script without GPUs, so that all of them run at once.
+            # Without GPUs, so that all jobs run at once.
             job = await client.submit(script=f"echo {number}; sleep 1; echo end", gpus=0)
             return "".join([text async for text in client.logs(job, follow=True)])
 
         pulsing = asyncio.create_task(pulse())
-        # More of them than a pool of threads would have.
+        # More followers than a thread pool has threads.
         said = await asyncio.gather(*(followed(number) for number in range(12)))
         stop = True
         await pulsing

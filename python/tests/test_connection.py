@@ -1,4 +1,4 @@
-"""Where the server is, who we are to it, and what its answers become."""
+"""Resolving the server and its token, and parsing responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of the document run, one after the other, as they stand."""
+"""The programs of `docs/python.md` run as printed."""
 
 from __future__ import annotations
 

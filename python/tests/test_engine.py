@@ -1,4 +1,4 @@
-"""The engine of the commissioning document, row by row."""
+"""The engine of the commissioning document, requirement by requirement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RTX = "NVIDIA GeForce RTX 5070 Ti"
 
 
 def gpu(**fields: Any) -> GPUInfo:
-    """A cool card with 24 GB, but for what is said."""
+    """A GPU with 24 GB at 35 degrees, with these fields replaced."""
     cool: dict[str, Any] = {"id": 0, "name": RTX, "uuid": "GPU-00000000", "memory_gb": 24.0}
     return GPUInfo(**{**cool, "temperature_c": 35.0, "power_w": 10.0, **fields})
 
@@ -31,7 +31,7 @@ def engine() -> PolicyEngine:
 
 
 def pool_engine(folder: Path, fields: str) -> PolicyEngine:
-    """One with a single pool."""
+    """An engine with a single pool."""
     (folder / "one.gsky").write_text(f"gpu_ops.register_pool(gpu_pool({fields}))\n")
     engine = PolicyEngine(folder)
     assert engine.load_all_policies() == 1
@@ -198,14 +198,14 @@ def test_what_was_registered_can_be_read_as_plain_dicts(engine: PolicyEngine) ->
         ({"id": True}, TypeError, "whole number"),
         ({"id": -1}, ValueError, "from 0 to 4294967295"),
         ({"id": 10**30}, ValueError, "from 0 to 4294967295"),
-        ({"name": None}, TypeError, r"GPUInfo\.name is None \(NoneType\); it must be a text"),
+        ({"name": None}, TypeError, r"GPUInfo\.name is None \(NoneType\); it must be a string"),
         ({"name": "\ud800"}, ValueError, "UTF-8"),
         ({"memory_gb": True}, TypeError, "a number"),
         ({"memory_gb": float("nan")}, ValueError, "a finite number"),
         ({"temperature_c": float("inf")}, ValueError, "a finite number"),
         ({"memory_gb": 10**400}, ValueError, "a finite number"),
         ({"online": 1}, TypeError, "True or False"),
-        ({"tags": "high-perf"}, TypeError, "a list of texts"),
+        ({"tags": "high-perf"}, TypeError, "a list of strings"),
         ({"tags": [1]}, TypeError, "an item of GPUInfo.tags"),
     ],
 )
@@ -223,7 +223,7 @@ def test_a_gpu_of_wrong_kinds_is_refused_in_words(
         ([], TypeError, "it must be a dict"),
         ({"min_memory": "16"}, TypeError, r'requirements\["min_memory"\] is \'16\' \(str\)'),
         ({"max_temp": float("nan")}, ValueError, "a finite number"),
-        ({"tags": "a"}, TypeError, "a list of texts"),
+        ({"tags": "a"}, TypeError, "a list of strings"),
     ],
 )
 def test_wrong_requirements_are_refused_in_words(

@@ -1,4 +1,4 @@
-"""Functions of policies, called with values of Python."""
+"""Policy functions called with Python values."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
 
 
 def test_a_function_nobody_tells_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no function `nope`; there are echo, show"):
+    with pytest.raises(AttributeError, match="no function `nope`; the functions are echo, show"):
         ECHO.call("nope")
 
 

@@ -1,4 +1,4 @@
-"""`star` of the package says what the binary says, to the letter."""
+"""`star` of the package prints exactly what the binary prints."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 mod modules;
 mod results;
+mod search_terms;
+mod sizes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -17,9 +19,9 @@ fn main() -> ExitCode {
         ["docs"] => docs(Mode::Write),
         ["docs", "--check"] => docs(Mode::Check),
         ["modules"] => modules::print(&root()),
-        ["modules", "--check"] => modules::check(&root()),
+        ["modules", "--check"] => modules::check(&root()).and_then(|()| search_terms::check(&root())),
         ["results", names @ ..] => results::write(names),
-        ["sizes"] => sizes(),
+        ["sizes"] => sizes::print(&root().join("crates")),
         _ => Err(anyhow::anyhow!(
             "usage: cargo xtask ci | bless | docs [--check] | modules [--check] | results [NAME…] | sizes"
         )),
@@ -40,22 +42,24 @@ enum Mode {
     Check,
 }
 
-/// Files that are generated from the code.
+/// Files that are generated from the code: the API reference, and the module graphs of `ARCHITECTURE.md`.
 fn docs(mode: Mode) -> Result<()> {
-    let path = root().join("docs/API_REFERENCE.md");
-    let fresh = muster_server::http::api_reference_markdown();
-    match mode {
-        Mode::Write => std::fs::write(&path, fresh).context("writing docs/API_REFERENCE.md"),
-        Mode::Check => {
-            let kept = std::fs::read_to_string(&path).unwrap_or_default();
-            if kept != fresh {
-                bail!(
-                    "docs/API_REFERENCE.md is not what the code says; run `make docs` and commit the change"
-                );
+    let reference = root().join("docs/API_REFERENCE.md");
+    let generated = [(reference, muster_server::http::api_reference_markdown()), modules::drawn(&root())?];
+    for (path, fresh) in generated {
+        match mode {
+            Mode::Write => {
+                std::fs::write(&path, fresh).with_context(|| format!("writing {}", path.display()))?
             }
-            Ok(())
+            Mode::Check => {
+                let kept = std::fs::read_to_string(&path).unwrap_or_default();
+                if kept != fresh {
+                    bail!("{} differs from the code; run `make docs` and commit the change", path.display());
+                }
+            }
         }
     }
+    Ok(())
 }
 
 /// Rewrite the expected outputs of scenarios and transcripts; read the diff afterwards.
@@ -79,35 +83,6 @@ fn is_of_this_crate(variable: &str) -> bool {
     ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_"]
         .iter()
         .any(|begin| variable.starts_with(begin))
-}
-
-/// The longest files and functions, for information.
-fn sizes() -> Result<()> {
-    let mut files = Vec::new();
-    let mut functions = Vec::new();
-    for path in rust_files(&root().join("crates"))? {
-        let text = std::fs::read_to_string(&path)?;
-        let lines: Vec<&str> = text.lines().collect();
-        files.push((lines.len(), path.display().to_string()));
-        functions
-            .extend(function_sizes(&lines).map(|(size, name)| (size, format!("{} {name}", path.display()))));
-    }
-    for (title, mut list) in [("files", files), ("functions", functions)] {
-        list.sort_by(|a, b| b.cmp(a));
-        println!("longest {title}");
-        list.iter().take(15).for_each(|(size, name)| println!("{size:>6}  {name}"));
-    }
-    Ok(())
-}
-
-fn function_sizes<'a>(lines: &'a [&'a str]) -> impl Iterator<Item = (usize, String)> + 'a {
-    lines.iter().enumerate().filter_map(|(start, line)| {
-        let name = line.split_once("fn ")?.1.split(['(', '<']).next()?;
-        let indent = line.len() - line.trim_start().len();
-        let close = format!("{}}}", " ".repeat(indent));
-        let length = lines[start..].iter().position(|line| *line == close)?;
-        Some((length + 1, format!("{}: {name}", start + 1)))
-    })
 }
 
 fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {

@@ -1,8 +1,8 @@
-//! The name of an attempt on a node: its job and its number.
+//! The key of an attempt on a node: the job id and the number of the attempt.
 
 use crate::logs::{self, NotAJobId};
 
-/// Which attempt of which job. Its job is well-formed, so no key can lead outside the data folder.
+/// Identifies an attempt. The job id is well-formed, so no key can lead outside the data directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AttemptKey {
     job: String,
@@ -10,18 +10,17 @@ pub struct AttemptKey {
 }
 
 impl AttemptKey {
-    /// An attempt of the job `job-42`.
+    /// Refuses a job id that does not look like `job-42`.
     pub fn new(job: &str, attempt: u32) -> Result<AttemptKey, NotAJobId> {
         logs::check_job_id(job)?;
         Ok(AttemptKey { job: job.to_string(), attempt })
     }
 
-    /// The job, `job-42`.
+    /// The job id, for example `job-42`.
     pub fn job(&self) -> &str {
         &self.job
     }
 
-    /// The attempt's number.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }

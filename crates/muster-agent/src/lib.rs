@@ -1,47 +1,50 @@
-//! The node agent: it takes orders, runs attempts and reports what became of them. It never schedules.
+//! The node agent: it takes orders from the server, runs attempts and reports their starts and exits. It never
+//! schedules.
 //!
-//! Two adapters stand behind one port: [`simulated::Simulated`] plays a whole cluster from one thread,
-//! [`runner::Runner`] runs real processes on this machine. What the runner decides is [`desk::Desk`], over
-//! the port [`machine::Machine`]. The modules stand in the order in which a job meets them: what there is,
-//! who takes the orders, how they are carried out, what is left to read.
+//! The port [`agent::Agent`] has two adapters: [`simulated::SimulatedAgents`] simulates the agents of a whole
+//! cluster on one thread, and [`runner::Runner`] runs real processes on this machine. The decisions of the runner
+//! are made by the [`reconciler::Reconciler`], which acts through the port [`machine::Machine`]. The tasks of an
+//! attempt run under a [`shim`], so that they outlive the agent.
+//!
+//! The modules are layers: a module imports only from the modules declared above it. `cargo xtask modules --check`
+//! enforces that.
+
+pub mod clock;
+pub mod logs;
+mod order_fence;
+pub mod records;
+mod repeat_timer;
+
+mod attempt_key;
+pub mod error;
 
 pub mod cluster;
 pub mod inventory;
-
-pub mod port;
-
-mod driver;
-mod newest;
-mod pace;
-
-pub mod simulated;
-
-pub mod runner;
-
-mod attempt_key;
-pub mod desk;
-pub mod machine;
-pub mod records;
-
-pub mod shim;
-
-mod folder;
-mod members;
 mod proc;
 
-pub mod logs;
+mod attempt_dir;
+mod attempt_processes;
 
-pub mod duration;
-pub mod error;
+pub mod machine;
+pub mod shim;
+
+pub mod reconciler;
+
+pub mod agent;
+mod agent_thread;
+
+pub mod runner;
+pub mod simulated;
 
 #[cfg(test)]
-mod sample;
+mod test_fixtures;
 
+pub use agent::{Agent, ReportSink};
+pub use clock::ClockReading;
 pub use cluster::{Cluster, ClusterError};
-pub use desk::{Desk, Moment};
 pub use error::AgentError;
 pub use machine::{AttemptKey, Machine};
-pub use port::{Agent, Mouth};
+pub use reconciler::Reconciler;
 pub use runner::{Runner, RunnerConfig};
 pub use shim::shim_main;
-pub use simulated::{Simulated, SimulatedConfig};
+pub use simulated::{SimulatedAgents, SimulatedAgentsConfig};

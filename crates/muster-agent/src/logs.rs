@@ -1,7 +1,7 @@
-//! Where the output of attempts lies, and how it is read by byte range.
+//! The logs of tasks: their paths, and reading them by byte range.
 //!
 //! Simulated and real attempts share the layout: `<data>/attempts/job-42/1/rank-0.out` and `rank-0.err`.
-//! To follow a log, read again from the offset the last reading returned.
+//! To follow a log, a caller reads again from the offset that the last read returned.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Most bytes one reading returns, whatever was asked: a log can be larger than memory.
+/// The most bytes that one read returns, whatever the caller requests: a log can be larger than memory.
 pub const READ_BYTES_MAX: usize = 4 << 20;
 
-/// One of the two outputs of a task.
+/// One of the two output streams of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stream {
     /// Standard output, `rank-0.out`.
@@ -31,12 +31,12 @@ impl Stream {
     }
 }
 
-/// A text that names no job, and so must not become part of a path.
+/// The error for a text that is not a job id and must not become part of a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a job id; it looks like `job-42` or `job-42.3`")]
 pub struct NotAJobId(pub String);
 
-/// The folder of one attempt. Only well-formed job ids pass, so no id can lead outside `data_dir`.
+/// The directory of one attempt. Only well-formed job ids are accepted, so no id can lead outside `data_dir`.
 pub fn attempt_dir(data_dir: &Path, job: &str, attempt: u32) -> Result<PathBuf, NotAJobId> {
     check_job_id(job)?;
     Ok(data_dir.join("attempts").join(job).join(attempt.to_string()))
@@ -53,7 +53,7 @@ pub fn log_path(
     Ok(attempt_dir(data_dir, job, attempt)?.join(log_name(rank, stream)))
 }
 
-/// Read up to `max` bytes from `offset`, and say where to go on. A log that does not exist yet is empty.
+/// Reads up to `max` bytes from `offset` and returns them with the next offset. A log that does not exist is empty.
 pub fn read_from(path: &Path, offset: u64, max: usize) -> io::Result<(Vec<u8>, u64)> {
     let mut file = match open_to_read(path) {
         Ok(file) => file,
@@ -75,15 +75,15 @@ pub(crate) fn log_name(rank: u32, stream: Stream) -> String {
     format!("rank-{rank}.{}", stream.suffix())
 }
 
-/// Open a log to append to it. Output is the job owner's business alone.
+/// Opens a log for appending, readable by its owner only.
 pub(crate) fn open_to_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
-/// Append a text unless the log already holds it: after a restart the same story is told again.
+/// Appends a text unless the log already contains it: a restarted agent writes the same text again.
 pub(crate) fn append_once(path: &Path, text: &str) -> io::Result<()> {
-    let (told, _) = read_from(path, 0, READ_BYTES_MAX)?;
-    if String::from_utf8_lossy(&told).contains(text) {
+    let (written, _) = read_from(path, 0, READ_BYTES_MAX)?;
+    if String::from_utf8_lossy(&written).contains(text) {
         return Ok(());
     }
     if let Some(dir) = path.parent() {
@@ -92,12 +92,13 @@ pub(crate) fn append_once(path: &Path, text: &str) -> io::Result<()> {
     open_to_append(path)?.write_all(text.as_bytes())
 }
 
-/// Make a folder only its owner may enter, with those above it.
+/// Creates a directory that only its owner may enter, with its parents.
 pub(crate) fn make_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// A job may write into its own folder, so the file could be a link to someone else's, or a pipe to hang on.
+/// Refuses symlinks and pipes. A job can write into its own directory, so a log could be a symlink to a file of
+/// another user, or a pipe on which the reader would hang.
 fn open_to_read(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
@@ -119,16 +120,16 @@ fn is_job_id(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Scratch;
+    use crate::test_fixtures::TempDir;
 
     #[test]
-    fn paths_follow_the_layout() {
+    fn log_paths_contain_job_attempt_and_rank() {
         let path = log_path(Path::new("/data"), "job-42.3", 2, 1, Stream::Stderr).unwrap();
         assert_eq!(path, Path::new("/data/attempts/job-42.3/2/rank-1.err"));
     }
 
     #[test]
-    fn no_job_id_leads_outside() {
+    fn job_ids_that_escape_the_data_dir_are_refused() {
         for job in
             ["", "42", "job-", "job-..", "../job-1", "job-1/..", "job-1.", "job-1.2.3", "job-1\0", "job-１"]
         {
@@ -138,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_read_piece_by_piece_and_followed() {
-        let dir = Scratch::new();
+    fn a_log_is_read_by_offset_and_followed() {
+        let dir = TempDir::new();
         let path = dir.join("rank-0.out");
         assert_eq!(read_from(&path, 0, 10).unwrap(), (Vec::new(), 0), "not there yet");
         std::fs::write(&path, "hello world").unwrap();
@@ -152,16 +153,16 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed() {
-        let dir = Scratch::new();
+    fn reading_a_symlink_is_refused() {
+        let dir = TempDir::new();
         std::fs::write(dir.join("secret"), "secret").unwrap();
         std::os::unix::fs::symlink(dir.join("secret"), dir.join("rank-0.out")).unwrap();
         assert!(read_from(&dir.join("rank-0.out"), 0, 100).is_err());
     }
 
     #[test]
-    fn the_same_text_is_told_once() {
-        let dir = Scratch::new();
+    fn append_once_skips_text_that_is_already_there() {
+        let dir = TempDir::new();
         let path = dir.join("deep/rank-0.out");
         append_once(&path, "one\n").unwrap();
         append_once(&path, "one\n").unwrap();

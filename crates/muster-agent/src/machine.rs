@@ -1,82 +1,84 @@
-//! Port: the machine under an agent: folders of attempts, shims and processes.
+//! Port: the machine under an agent: attempt directories, shims and processes.
 //!
-//! What to do when, and what follows from what is found, is the desk's (`desk.rs`). Here is one method for
-//! each thing that can be looked at or done, so that the real machine and a simulated one differ in nothing
-//! else. That makes the port wide; wider calls would move decisions into each machine.
+//! The reconciler (`reconciler.rs`) makes all decisions. The port has one method for each observation and each
+//! effect, so that the real machine and a simulated one differ in nothing else. The port is therefore wide; fewer,
+//! larger calls would move decisions into each machine.
 
 mod linux;
 
 use crate::error::AgentError;
-use crate::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
 
 pub use crate::attempt_key::AttemptKey;
-pub(crate) use linux::Linux;
+pub(crate) use linux::LinuxMachine;
 
-/// One machine. A method that fails may have done its work or not.
+/// One machine. A method that fails may or may not have taken effect.
 ///
-/// When [`begin`](Machine::begin), [`abandon`](Machine::abandon), [`ask_to_stop`](Machine::ask_to_stop) or
-/// [`end`](Machine::end) has returned, what it wrote survives a power cut; but the end of what was never
-/// begun may be lost. What was tidied up or set aside may be back after a power cut, until the next `begin`
-/// of that attempt.
+/// When [`write_launch_intent`](Machine::write_launch_intent), [`abandon_launch`](Machine::abandon_launch),
+/// [`write_stop_record`](Machine::write_stop_record) or [`write_exit_record`](Machine::write_exit_record) has
+/// returned, the record survives a power cut. Exception: the exit record of an attempt without a launch intent may
+/// be lost. Records that were cleaned up or archived may be back after a power cut, until the next launch intent of
+/// the attempt.
 pub trait Machine {
-    /// Different after each start of the machine: pids of another boot mean nothing.
+    /// The id of the current boot. Pids of another boot mean nothing.
     fn boot_id(&self) -> &str;
 
-    /// The attempts that were launched here and not yet tidied up, in any order; with those whose shim lives although
-    /// their records are gone.
-    fn untidied(&mut self) -> Vec<AttemptKey>;
+    /// The attempts that were launched here and are not cleaned up, in any order, including those whose records are
+    /// gone but whose shim is alive.
+    fn uncleaned_attempts(&mut self) -> Vec<AttemptKey>;
 
-    /// What was to be launched. A record that is there and cannot be understood is [`AgentError::Damaged`].
-    fn intent(&mut self, key: &AttemptKey) -> Result<Option<Intent>, AgentError>;
+    /// `None` if there is no record. A record that cannot be parsed is [`AgentError::CorruptRecord`].
+    fn launch_intent(&mut self, key: &AttemptKey) -> Result<Option<LaunchIntent>, AgentError>;
 
-    /// Who has it.
-    fn claim(&mut self, key: &AttemptKey) -> Result<Option<Claim>, AgentError>;
+    fn launch_lock(&mut self, key: &AttemptKey) -> Result<Option<LaunchLock>, AgentError>;
 
-    /// What its shim was told last about its end.
-    fn stop(&mut self, key: &AttemptKey) -> Result<Option<StopRecord>, AgentError>;
+    /// The last stop record that was written for the shim.
+    fn stop_record(&mut self, key: &AttemptKey) -> Result<Option<StopRecord>, AgentError>;
 
-    /// How it ended.
-    fn exit(&mut self, key: &AttemptKey) -> Result<Option<ExitRecord>, AgentError>;
+    fn exit_record(&mut self, key: &AttemptKey) -> Result<Option<ExitRecord>, AgentError>;
 
-    /// Whether this very process lives. Asked only for shims of this boot.
-    fn lives(&mut self, shim: &ShimRecord) -> bool;
+    /// True if this very process is alive. Called only for shims of the current boot.
+    fn is_shim_alive(&mut self, shim: &ShimRecord) -> bool;
 
-    /// The living shim of an attempt whose records do not name it, by what the kernel knows of its processes. Records may
-    /// be deleted under a running job; that they are missing proves nothing.
+    /// Searches the processes for the live shim of an attempt. Records may be deleted under a running job, so missing
+    /// records do not prove that the attempt is over.
     fn find_shim(&mut self, key: &AttemptKey) -> Result<Option<ShimRecord>, AgentError>;
 
-    /// Say what will be launched.
-    fn begin(&mut self, key: &AttemptKey, intent: &Intent) -> Result<(), AgentError>;
+    fn write_launch_intent(&mut self, key: &AttemptKey, intent: &LaunchIntent) -> Result<(), AgentError>;
 
-    /// Start the shim of an attempt that was begun. It takes the attempt in its own time, or fails.
+    /// Starts the shim of an attempt whose launch intent is written. The shim takes the launch lock later, or fails.
     fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError>;
 
-    /// Whether the shim that this agent started has not been seen to end. As its parent we must look at its
-    /// end, or it stays as a zombie.
-    fn is_our_shim_up(&mut self, key: &AttemptKey) -> bool;
+    /// True if this agent started the shim and has not reaped it yet. The agent is the parent of the shim: without
+    /// this call an ended shim stays a zombie.
+    fn is_child_shim_running(&mut self, key: &AttemptKey) -> bool;
 
-    /// What a shim wrote before it failed, from the beginning; empty if it cannot be read.
+    /// The first bytes of the shim's log; empty if the log cannot be read.
     fn shim_log(&mut self, key: &AttemptKey, bytes_max: usize) -> String;
 
-    /// Take the attempt, so that no shim can any more. False if somebody has it already.
-    fn abandon(&mut self, key: &AttemptKey) -> Result<bool, AgentError>;
+    /// Takes the launch lock, so that no shim can. False if the lock is already taken.
+    fn abandon_launch(&mut self, key: &AttemptKey) -> Result<bool, AgentError>;
 
-    /// Tell its shim that it must end, in place of what it was told before.
-    fn ask_to_stop(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError>;
+    /// Writes the stop record for the shim, in place of an earlier one.
+    fn write_stop_record(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError>;
 
-    /// Kill everything that belongs to an attempt except its shim, and say how many there were. Zero means
-    /// that nothing is left; a process that was just killed still counts, so the caller comes again.
-    fn kill(&mut self, key: &AttemptKey, shim: Option<&ShimRecord>) -> Result<usize, AgentError>;
+    /// Kills all processes of an attempt except its shim and returns how many it found. Zero means that none is
+    /// left. A process that was just killed still counts, so the caller repeats the call.
+    fn kill_attempt_processes(
+        &mut self,
+        key: &AttemptKey,
+        shim: Option<&ShimRecord>,
+    ) -> Result<usize, AgentError>;
 
-    /// Kill the shim itself. If it cannot be done, the caller sees that the shim lives and comes again.
+    /// Kills the shim. If the signal fails, the caller finds the shim alive and repeats the call.
     fn kill_shim(&mut self, shim: &ShimRecord);
 
-    /// Write down how it ended, in place of what was written before.
-    fn end(&mut self, key: &AttemptKey, exit: &ExitRecord) -> Result<(), AgentError>;
+    /// Writes the exit record, in place of an earlier one.
+    fn write_exit_record(&mut self, key: &AttemptKey, exit: &ExitRecord) -> Result<(), AgentError>;
 
-    /// Remove what nobody needs after the end. Logs, the exit record and the job's own files stay.
-    fn tidy(&mut self, key: &AttemptKey) -> Result<(), AgentError>;
+    /// Removes the records that an ended attempt no longer needs. Logs, the exit record and the job's own files stay.
+    fn clean_up(&mut self, key: &AttemptKey) -> Result<(), AgentError>;
 
-    /// Make room for another attempt of the same number, and keep this one's logs.
-    fn set_aside(&mut self, key: &AttemptKey, placed_at_ms: i64) -> Result<(), AgentError>;
+    /// Moves the attempt directory aside, with its logs, to make room for another attempt of the same number.
+    fn archive_attempt_dir(&mut self, key: &AttemptKey, placed_at_ms: i64) -> Result<(), AgentError>;
 }

@@ -1,47 +1,47 @@
 //! Adapter (Agent): real processes on this machine. Step 10, run, and step 11, report.
 //!
-//! Each attempt lives in a folder (`folder.rs`) and under a shim (`shim.rs`). What to do about it is decided
-//! by the [`Desk`]; here is only the thread, the clocks and the mouth.
+//! Each attempt has a directory (`attempt_dir.rs`) and runs under a shim (`shim.rs`). The [`Reconciler`] makes the
+//! decisions; this file adds the thread, the clocks and the report sink.
 //!
-//! Tasks run as the agent's own user. Dropping privileges, cgroups and secrets come with the network agent.
+//! Tasks run as the user of the agent. Dropping privileges, cgroups and secrets come with the network agent.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use muster_protocol::agent::{Gpu, Orders, Registration};
+use muster_protocol::agent::{Orders, RegisteredGpu, Registration};
 
-use crate::desk::{Desk, Moment};
-use crate::driver::{Driver, Turn};
+use crate::agent::{Agent, ReportSink};
+use crate::agent_thread::{AgentLoop, AgentThread};
+use crate::clock::ClockReading;
 use crate::error::AgentError;
-use crate::machine::Linux;
-use crate::port::{Agent, Mouth};
+use crate::machine::LinuxMachine;
+use crate::reconciler::Reconciler;
 use crate::{inventory, proc};
 
-/// How to run processes here.
+/// The configuration of the agent of this machine.
 #[derive(Debug, Clone)]
 pub struct RunnerConfig {
-    /// The name of this node.
     pub node: String,
-    /// Where the folders of the attempts are.
+    /// Contains the attempt directories.
     pub data_dir: PathBuf,
-    /// What to start as shim; the folder of the attempt is added. Usually `[current_exe, "shim"]`.
+    /// The command of the shim, to which the attempt directory is appended. Usually `[current_exe, "shim"]`.
     pub shim_command: Vec<OsString>,
-    /// Devices to announce. They are simulated: nothing looks for real ones yet.
-    pub gpus: Vec<Gpu>,
-    /// How often the node says that it is there, and how often a report is repeated until it was heard.
-    pub heartbeat: Duration,
+    /// The GPUs to register. They are simulated: real ones are not discovered yet.
+    pub gpus: Vec<RegisteredGpu>,
+    /// The interval of heartbeats, and of repeating a report until the orders acknowledge it.
+    pub heartbeat_interval: Duration,
 }
 
 impl RunnerConfig {
-    /// This machine under its host name, without GPUs, with a heartbeat each second.
+    /// This machine under its host name, without GPUs, with a heartbeat every second.
     pub fn new(data_dir: impl Into<PathBuf>, shim_command: Vec<OsString>) -> RunnerConfig {
         RunnerConfig {
-            node: inventory::local_name(),
+            node: inventory::local_node_name(),
             data_dir: data_dir.into(),
             shim_command,
             gpus: Vec::new(),
-            heartbeat: Duration::from_secs(1),
+            heartbeat_interval: Duration::from_secs(1),
         }
     }
 }
@@ -50,24 +50,26 @@ impl RunnerConfig {
 #[derive(Debug)]
 pub struct Runner {
     nodes: Vec<String>,
-    driver: Driver,
+    thread: AgentThread,
 }
 
 impl Runner {
-    /// Start. The node registers at once; attempts are touched only after the first orders.
-    pub fn start(config: RunnerConfig, mouth: Mouth) -> Result<Runner, AgentError> {
+    /// Starts the agent thread. The node registers at once; attempts are touched only after the first orders.
+    pub fn start(config: RunnerConfig, report_sink: ReportSink) -> Result<Runner, AgentError> {
         if config.shim_command.is_empty() {
-            return Err(AgentError::NoShim);
+            return Err(AgentError::NoShimCommand);
         }
         let nodes = vec![config.node.clone()];
-        let every_ms = i64::try_from(config.heartbeat.as_millis()).unwrap_or(i64::MAX).max(1);
-        let machine = Linux::open(&config.data_dir, config.shim_command)?;
-        let incarnation = proc::fresh_id()?;
-        let registration = Registration { incarnation, ..inventory::local(&config.node, config.gpus)? };
-        let desk = Desk::new(registration, every_ms, machine);
-        let stage = Stage { desk, mouth, began: Instant::now() };
-        let driver = Driver::start("runner", stage).map_err(AgentError::Thread)?;
-        Ok(Runner { nodes, driver })
+        let repeat_interval_ms =
+            i64::try_from(config.heartbeat_interval.as_millis()).unwrap_or(i64::MAX).max(1);
+        let machine = LinuxMachine::open(&config.data_dir, config.shim_command)?;
+        let incarnation = proc::random_uuid()?;
+        let registration =
+            Registration { incarnation, ..inventory::local_registration(&config.node, config.gpus)? };
+        let reconciler = Reconciler::new(registration, repeat_interval_ms, machine);
+        let runner_loop = RunnerLoop { reconciler, report_sink, started_at: Instant::now() };
+        let thread = AgentThread::start("runner", runner_loop).map_err(AgentError::ThreadSpawn)?;
+        Ok(Runner { nodes, thread })
     }
 }
 
@@ -76,26 +78,26 @@ impl Agent for Runner {
         &self.nodes
     }
 
-    fn obey(&mut self, orders: Orders) {
-        self.driver.send(orders);
+    fn deliver_orders(&mut self, orders: Orders) {
+        self.thread.send_orders(orders);
     }
 
     fn shutdown(&mut self) {
-        self.driver.stop();
+        self.thread.stop();
     }
 }
 
-/// The desk over this machine, with its clocks and its mouth.
-struct Stage {
-    desk: Desk<Linux>,
-    mouth: Mouth,
-    began: Instant,
+/// The reconciler of this machine, with its clocks and the report sink.
+struct RunnerLoop {
+    reconciler: Reconciler<LinuxMachine>,
+    report_sink: ReportSink,
+    started_at: Instant,
 }
 
-impl Turn for Stage {
-    fn turn(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
-        let mono_ms = i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX);
-        let now = Moment { wall_ms: now_ms, mono_ms };
-        self.desk.turn(now, orders, &mut |report| (self.mouth)(report))
+impl AgentLoop for RunnerLoop {
+    fn step(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
+        let monotonic_ms = i64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let now = ClockReading { wall_ms: now_ms, monotonic_ms };
+        self.reconciler.reconcile(now, orders, &mut |report| (self.report_sink)(report))
     }
 }

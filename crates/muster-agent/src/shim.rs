@@ -1,20 +1,20 @@
-//! Step 10, run: the small process that holds one attempt, so that the agent may come and go.
+//! The shim. Step 10, run: the small process that holds one attempt and outlives the agent.
 //!
-//! It is the same binary, started as `muster shim <folder>`. It leaves the agent's session, becomes the reaper
-//! of everything its tasks leave behind, starts them, waits for them, ends what must end, and writes the exit
-//! record when nothing is left. An exit record therefore proves that the attempt is dead.
+//! It is the same binary, started as `muster shim <attempt directory>`. The shim leaves the agent's session,
+//! becomes the subreaper of its tasks, starts them, waits for them, ends them on a stop record, and writes the exit
+//! record when no process is left. An exit record therefore proves that the attempt is over.
 //!
-//! Tasks do not get a parent-death signal. It would have to be set in the child between fork and exec, which
-//! needs `unsafe` or one more exec that would hide why a program could not start; it reaches direct children
-//! only; and it is not needed for the promise: if the shim is killed, the agent finds what it left by session,
-//! group and environment (`members.rs`) before it reports the end.
+//! Tasks do not get a parent-death signal. It would have to be set in the child between fork and exec, which needs
+//! `unsafe` or one more exec that would hide why a program could not start, and it reaches direct children only. The
+//! proof does not need it: if the shim is killed, the agent finds the tasks by session, process group and environment
+//! (`attempt_processes.rs`) and kills them before it reports the end.
 //!
-//! Not yet here: another user than the agent's, cgroups and device filters, secrets, the self-fence timer.
+//! Not implemented yet: another user than the agent's, cgroups and device filters, secrets, the self-fence timer.
 
-mod cores;
-mod processes;
+mod cpu_affinity;
+pub mod gang_monitor;
+mod supervision;
 mod tasks;
-pub mod watch;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,117 +22,124 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, set_child_subreaper, setsid};
 
+use crate::attempt_dir::AttemptDir;
 use crate::error::AgentError;
-use crate::folder::Folder;
-use crate::records::{Claim, ExitRecord, Intent, ShimRecord};
-use crate::{driver, proc};
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord};
+use crate::{clock, proc};
 
-/// It did what it is for, whatever became of the job.
-const DONE: i32 = 0;
-/// It could not hold the attempt; its reason is in `shim.log`.
-const FAILED: i32 = 1;
-/// It was called in a wrong way.
-const MISUSED: i32 = 2;
+/// The attempt has an exit record, or the agent abandoned the launch. The job itself may have failed.
+const EXIT_CODE_SUCCESS: i32 = 0;
+/// The shim could not hold the attempt; the reason is in `shim.log`.
+const EXIT_CODE_FAILED: i32 = 1;
+const EXIT_CODE_USAGE: i32 = 2;
 
-/// Five minutes in all; then the end is reported as unknown.
-const RECORD_TRIES: u32 = 150;
-const RECORD_PAUSE: Duration = Duration::from_secs(2);
+/// Five minutes in total; after that the agent reports an unknown exit.
+const EXIT_RECORD_WRITES_MAX: u32 = 150;
+const EXIT_RECORD_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// Why a shim gives up. People find it in `shim.log`.
+/// Why a shim failed. Written to `shim.log`.
 #[derive(Debug, thiserror::Error)]
 enum ShimError {
     #[error("cannot leave the session of the agent: {0}")]
-    Session(#[source] rustix::io::Errno),
-    #[error("cannot become the reaper of the tasks: {0}")]
-    Reaper(#[source] rustix::io::Errno),
-    #[error("there is no intent in `{0}`")]
-    NoIntent(PathBuf),
+    LeaveSession(#[source] rustix::io::Errno),
+    #[error("cannot become the subreaper of the tasks: {0}")]
+    BecomeSubreaper(#[source] rustix::io::Errno),
+    #[error("`{0}` has no launch intent (intent.json)")]
+    NoLaunchIntent(PathBuf),
     #[error("cannot find this process in /proc")]
-    Lost,
+    OwnProcessNotFound,
     #[error("cannot start a thread: {0}")]
-    Thread(#[source] std::io::Error),
+    ThreadSpawn(#[source] std::io::Error),
     #[error(transparent)]
-    Record(#[from] AgentError),
+    Agent(#[from] AgentError),
 }
 
-/// Run as shim. `args` are what follows `muster shim`: the folder of the attempt.
+/// Runs a shim and returns its exit code. `args` are the arguments after `muster shim`: the attempt directory.
 pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let args: Vec<OsString> = args.into_iter().collect();
     let [path] = args.as_slice() else {
-        eprintln!("the shim is started by the agent, with the folder of an attempt");
-        return MISUSED;
+        eprintln!("usage: muster shim <attempt directory> (started by the agent)");
+        return EXIT_CODE_USAGE;
     };
-    match hold(&Folder::at(PathBuf::from(path))) {
-        Ok(()) => DONE,
+    match run_attempt(&AttemptDir::at_path(PathBuf::from(path))) {
+        Ok(()) => EXIT_CODE_SUCCESS,
         Err(error) => {
             eprintln!("{error}");
-            FAILED
+            EXIT_CODE_FAILED
         }
     }
 }
 
-fn hold(folder: &Folder) -> Result<(), ShimError> {
-    setsid().map_err(ShimError::Session)?;
-    set_child_subreaper(Some(getpid())).map_err(ShimError::Reaper)?;
-    let intent = folder.intent()?.ok_or_else(|| ShimError::NoIntent(folder.path().to_path_buf()))?;
-    let shim = own_record()?;
-    if !folder.take(&Claim::Shim(shim.clone()))? {
-        return Ok(()); // The agent gave this attempt up before we came; it is reported as over.
+fn run_attempt(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
+    setsid().map_err(ShimError::LeaveSession)?;
+    set_child_subreaper(Some(getpid())).map_err(ShimError::BecomeSubreaper)?;
+    let intent = attempt_dir
+        .launch_intent()?
+        .ok_or_else(|| ShimError::NoLaunchIntent(attempt_dir.path().to_path_buf()))?;
+    let shim = own_shim_record()?;
+    if !attempt_dir.try_take_launch_lock(&LaunchLock::Shim(shim.clone()))? {
+        return Ok(()); // The agent abandoned this launch and reports the attempt as over.
     }
-    let ran = run(folder, &intent, shim);
+    let ran = run_gang(attempt_dir, &intent, shim);
     if ran.is_err() {
-        kill_all()?; // We can no longer hold it, and nobody else could stop it in order.
+        kill_all_descendants()?; // The shim cannot supervise the tasks any more, so none may keep running.
     }
-    record(folder, &ran?)
+    write_exit_record(attempt_dir, &ran?)
 }
 
-/// A full disk is a likely companion of a job's end, and often somebody makes room: we try for a while.
-fn record(folder: &Folder, exit: &ExitRecord) -> Result<(), ShimError> {
-    for _ in 0..RECORD_TRIES {
-        match folder.end(exit) {
+/// Writes the exit record, with retries: a full disk is likely at the end of a job, and often somebody frees space.
+fn write_exit_record(attempt_dir: &AttemptDir, exit: &ExitRecord) -> Result<(), ShimError> {
+    for _ in 0..EXIT_RECORD_WRITES_MAX {
+        match attempt_dir.write_exit_record(exit) {
             Ok(()) => return Ok(()),
             Err(error) => eprintln!("{error}"),
         }
-        std::thread::sleep(RECORD_PAUSE);
+        std::thread::sleep(EXIT_RECORD_RETRY_DELAY);
     }
-    Ok(folder.end(exit)?)
+    Ok(attempt_dir.write_exit_record(exit)?)
 }
 
-fn own_record() -> Result<ShimRecord, ShimError> {
-    let own = proc::process(getpid().as_raw_nonzero().get()).ok_or(ShimError::Lost)?;
+fn own_shim_record() -> Result<ShimRecord, ShimError> {
+    let own = proc::process(getpid().as_raw_nonzero().get()).ok_or(ShimError::OwnProcessNotFound)?;
     Ok(ShimRecord {
         pid: own.pid,
         start_time: own.start_time,
         boot_id: proc::boot_id()?,
         session: own.session,
-        group: None,
+        process_group: None,
     })
 }
 
-fn run(folder: &Folder, intent: &Intent, mut shim: ShimRecord) -> Result<ExitRecord, ShimError> {
-    let gang = match tasks::start(folder, &intent.order) {
+fn run_gang(
+    attempt_dir: &AttemptDir,
+    intent: &LaunchIntent,
+    mut shim: ShimRecord,
+) -> Result<ExitRecord, ShimError> {
+    let gang = match tasks::start_gang(attempt_dir, &intent.order) {
         Ok(gang) => gang,
-        Err(unfinished) => {
-            kill_all()?;
+        Err(error) => {
+            kill_all_descendants()?;
             return Ok(ExitRecord {
-                exit: unfinished.into_exit(),
+                exit: error.into_exit(),
                 stopped: false,
                 placed_at_ms: intent.order.placed_at_ms,
-                ended_at_ms: Some(driver::now_ms()),
+                ended_at_ms: Some(clock::unix_now_ms()),
             });
         }
     };
-    shim.group = Some(gang.group.as_raw_nonzero().get());
-    folder.renew(&shim)?;
-    let watch = processes::until_gone(folder, &gang)?;
-    Ok(watch.into_record(&intent.order, driver::now_ms()))
+    shim.process_group = Some(gang.process_group.as_raw_nonzero().get());
+    attempt_dir.update_launch_lock(&shim)?;
+    let monitor = supervision::supervise_until_gone(attempt_dir, &gang)?;
+    Ok(monitor.into_exit_record(&intent.order, clock::unix_now_ms()))
 }
 
-/// After a gang that could not start whole: the ranks that did must not stay.
-fn kill_all() -> Result<(), ShimError> {
+/// Kills the tasks of a gang that started only in part.
+fn kill_all_descendants() -> Result<(), ShimError> {
     loop {
-        processes::left()?.iter().for_each(|process| processes::send(process, Signal::KILL));
-        if processes::reap_one().is_none() {
+        supervision::live_descendants()?
+            .iter()
+            .for_each(|process| supervision::signal_or_log(process, Signal::KILL));
+        if supervision::wait_for_any_child().is_none() {
             return Ok(());
         }
     }

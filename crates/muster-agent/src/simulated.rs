@@ -1,127 +1,130 @@
-//! Adapter (Agent): a whole cluster played by one thread.
+//! Adapter (Agent): the agents of a whole cluster, simulated on one thread.
 //!
-//! Attempts take the time their annotation `muster.sim/runtime` says, heat their GPUs, refuse to start or to
-//! stop on request. What happens is decided by the pure [`World`]; here is only the thread, the clock, the
-//! mouth and the log files. Nothing is kept: an attempt's end follows from its order, so that after a restart
-//! the same deadlines hold.
+//! An attempt runs for the time in its annotation `muster.sim/runtime`; further annotations heat its GPUs, refuse
+//! its launch or ignore its stop. The pure [`SimulatedCluster`] makes the decisions; this file adds the thread, the
+//! clock, the report sink and the log files. No state is kept on disk: the end of an attempt follows from its
+//! order, so the same deadlines hold after a restart.
 
-mod fate;
-mod heat;
+mod annotations;
+mod gpu_temperatures;
 mod node;
-mod wishes;
-mod world;
+mod simulated_cluster;
+mod simulated_run;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_protocol::agent::{Orders, Registration};
 
-use crate::driver::{Driver, Turn};
+use crate::agent::{Agent, ReportSink};
+use crate::agent_thread::{AgentLoop, AgentThread};
 use crate::error::AgentError;
 use crate::logs;
-use crate::port::{Agent, Mouth};
 
-pub use world::{Act, Input, LogLine, Paces, World};
+pub use simulated_cluster::{LogLine, ReportIntervals, SimulatedCluster, SimulatedEffect, SimulatedInput};
 
-/// How to play a cluster.
+/// The configuration of the agents of a simulated cluster.
 #[derive(Debug, Clone)]
-pub struct SimulatedConfig {
-    /// The nodes to play.
+pub struct SimulatedAgentsConfig {
+    /// The nodes to simulate.
     pub registrations: Vec<Registration>,
-    /// Where the logs go; the same folder as for real attempts.
+    /// Contains the logs, in the layout of real attempts.
     pub data_dir: PathBuf,
-    /// How often nodes say that they are there, and how often a report is repeated until it was heard.
-    pub heartbeat: Duration,
-    /// How often GPUs that are not at rest are read.
-    pub readings: Duration,
-    /// How often every GPU is read.
-    pub health_checks: Duration,
+    /// The interval of heartbeats, and of repeating a report until the orders acknowledge it.
+    pub heartbeat_interval: Duration,
+    /// The interval of readings of warm GPUs.
+    pub reading_interval: Duration,
+    /// The interval of readings of every GPU.
+    pub health_check_interval: Duration,
 }
 
-impl SimulatedConfig {
-    /// Heartbeats and readings each second, health checks twice a minute.
-    pub fn new(registrations: Vec<Registration>, data_dir: impl Into<PathBuf>) -> SimulatedConfig {
-        SimulatedConfig {
+impl SimulatedAgentsConfig {
+    /// Heartbeats and readings every second, health checks twice a minute.
+    pub fn new(registrations: Vec<Registration>, data_dir: impl Into<PathBuf>) -> SimulatedAgentsConfig {
+        SimulatedAgentsConfig {
             registrations,
             data_dir: data_dir.into(),
-            heartbeat: Duration::from_secs(1),
-            readings: Duration::from_secs(1),
-            health_checks: Duration::from_secs(30),
+            heartbeat_interval: Duration::from_secs(1),
+            reading_interval: Duration::from_secs(1),
+            health_check_interval: Duration::from_secs(30),
         }
     }
 
-    fn paces(&self) -> Paces {
-        let ms = |pause: Duration| i64::try_from(pause.as_millis()).unwrap_or(i64::MAX).max(1);
-        Paces {
-            heartbeat_ms: ms(self.heartbeat),
-            readings_ms: ms(self.readings),
-            health_checks_ms: ms(self.health_checks),
+    fn report_intervals(&self) -> ReportIntervals {
+        let ms = |interval: Duration| i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).max(1);
+        ReportIntervals {
+            heartbeat_ms: ms(self.heartbeat_interval),
+            readings_ms: ms(self.reading_interval),
+            health_checks_ms: ms(self.health_check_interval),
         }
     }
 }
 
 /// The agents of a simulated cluster.
 #[derive(Debug)]
-pub struct Simulated {
+pub struct SimulatedAgents {
     nodes: Vec<String>,
-    driver: Driver,
+    thread: AgentThread,
 }
 
-impl Simulated {
-    /// Start playing. Each node registers at once.
-    pub fn start(config: SimulatedConfig, mouth: Mouth) -> Result<Simulated, AgentError> {
+impl SimulatedAgents {
+    /// Starts the thread. Each node registers at once.
+    pub fn start(
+        config: SimulatedAgentsConfig,
+        report_sink: ReportSink,
+    ) -> Result<SimulatedAgents, AgentError> {
         let nodes = config.registrations.iter().map(|registration| registration.node.clone()).collect();
-        let paces = config.paces();
-        let world = World::new(config.registrations, paces);
-        let stage = Stage { world, data_dir: config.data_dir, mouth };
-        let driver = Driver::start("simulated", stage).map_err(AgentError::Thread)?;
-        Ok(Simulated { nodes, driver })
+        let intervals = config.report_intervals();
+        let cluster = SimulatedCluster::new(config.registrations, intervals);
+        let simulated_loop = SimulatedLoop { cluster, data_dir: config.data_dir, report_sink };
+        let thread = AgentThread::start("simulated", simulated_loop).map_err(AgentError::ThreadSpawn)?;
+        Ok(SimulatedAgents { nodes, thread })
     }
 }
 
-impl Agent for Simulated {
+impl Agent for SimulatedAgents {
     fn nodes(&self) -> &[String] {
         &self.nodes
     }
 
-    fn obey(&mut self, orders: Orders) {
-        self.driver.send(orders);
+    fn deliver_orders(&mut self, orders: Orders) {
+        self.thread.send_orders(orders);
     }
 
     fn shutdown(&mut self) {
-        self.driver.stop();
+        self.thread.stop();
     }
 }
 
-/// The world, with its effects on ours.
-struct Stage {
-    world: World,
+/// The simulated cluster, with its effects on reports and log files.
+struct SimulatedLoop {
+    cluster: SimulatedCluster,
     data_dir: PathBuf,
-    mouth: Mouth,
+    report_sink: ReportSink,
 }
 
-impl Turn for Stage {
-    fn turn(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
-        let input = orders.map_or(Input::Tick, Input::Orders);
-        for act in self.world.step(now_ms, input) {
-            match act {
-                Act::Say(report) => (self.mouth)(report),
-                Act::Log(line) => self.write(&line),
+impl AgentLoop for SimulatedLoop {
+    fn step(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
+        let input = orders.map_or(SimulatedInput::Tick, SimulatedInput::Orders);
+        for effect in self.cluster.step(now_ms, input) {
+            match effect {
+                SimulatedEffect::SendReport(report) => (self.report_sink)(report),
+                SimulatedEffect::WriteLog(line) => self.write_log(&line),
             }
         }
-        self.world.wake_at_ms()
+        self.cluster.wake_at_ms()
     }
 }
 
-impl Stage {
-    /// A log that cannot be written is a pity, not a reason to end the attempt otherwise than it was told.
-    fn write(&self, line: &LogLine) {
+impl SimulatedLoop {
+    /// Best effort: a log that cannot be written does not change the end of the attempt.
+    fn write_log(&self, line: &LogLine) {
         let path = logs::log_path(&self.data_dir, &line.job, line.attempt, line.rank, line.stream);
         let written = path.map_err(AgentError::from).and_then(|path| {
             logs::append_once(&path, &line.text).map_err(|source| AgentError::Write { path, source })
         });
         if let Err(error) = written {
-            tracing::warn!(job = line.job, "the log of a simulated attempt is incomplete: {error}");
+            tracing::warn!(job = line.job, "cannot write the log of a simulated attempt: {error}");
         }
     }
 }

@@ -1,40 +1,39 @@
-//! The smallest HTTP/1.1 client that keeps its connection: the load must cost less than what it measures.
+//! Minimal HTTP/1.1 keep-alive client, so that the load generator costs less than the server under test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail};
 
-/// One kept connection.
+/// A keep-alive connection.
 pub struct Connection {
     address: SocketAddr,
     stream: BufReader<TcpStream>,
 }
 
 impl Connection {
-    /// Connect.
     pub fn open(address: SocketAddr) -> Result<Connection> {
         let stream = TcpStream::connect(address).with_context(|| format!("connecting to {address}"))?;
         stream.set_nodelay(true)?;
         Ok(Connection { address, stream: BufReader::new(stream) })
     }
 
-    /// Send a request and read the whole answer: its status and body.
-    pub fn call(&mut self, method: &str, path: &str, body: &str) -> Result<(u16, Vec<u8>)> {
+    /// Send a request and read the response: status and body.
+    pub fn request(&mut self, method: &str, path: &str, body: &str) -> Result<(u16, Vec<u8>)> {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             self.address,
             body.len()
         );
         self.stream.get_mut().write_all(request.as_bytes())?;
-        self.answer()
+        self.read_response()
     }
 
-    fn answer(&mut self) -> Result<(u16, Vec<u8>)> {
+    fn read_response(&mut self) -> Result<(u16, Vec<u8>)> {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
-        let Some(status) = status else { bail!("not an HTTP answer: {line:?}") };
+        let Some(status) = status else { bail!("not an HTTP response: {line:?}") };
         let mut body = vec![0; self.content_length()?];
         self.stream.read_exact(&mut body)?;
         Ok((status, body))

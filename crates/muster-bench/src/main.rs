@@ -1,32 +1,32 @@
-//! `make bench`: what the corridor costs, each figure beside an anchor measured in the same run.
+//! `make bench`: throughput and size benchmarks of the server, each with a baseline measured in the same run.
 //!
-//! Machines are noisy, so every figure is a median of several runs and the ratios are what counts. The server
-//! under measurement is the release binary in a process of its own; the load comes from this one. The planner
-//! is measured by itself, by the example `plan_bench` of `muster-core`.
+//! Machines are noisy, so each figure is the median of several runs, and the ratios to the baselines matter. The server
+//! under test is the release binary in its own process; this process generates the load. The planner has its own
+//! benchmark, the example `plan_bench` of `muster-core`.
 
+mod baselines;
+mod cluster_size;
 mod http;
-mod raw;
-mod rest;
 mod server;
-mod size;
+mod submission_rate;
 mod table;
 
 use anyhow::{Result, bail};
 
-/// A measurement that prints its table.
-type Part = (&'static str, fn() -> Result<()>);
+/// Name of a benchmark and the function that runs it and prints its table.
+type Benchmark = (&'static str, fn() -> Result<()>);
 
-/// What can be measured, by name.
-const PARTS: [Part; 2] = [("submit", rest::submissions), ("size", size::growth)];
+const BENCHMARKS: [Benchmark; 2] =
+    [("submit", submission_rate::print_submission_rates), ("size", cluster_size::print_cluster_sizes)];
 
 fn main() -> Result<()> {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(unknown) = wanted.iter().find(|name| !PARTS.iter().any(|(part, _)| part == name)) {
-        bail!("there is no benchmark `{unknown}`; there are submit and size");
+    let names: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(unknown) = names.iter().find(|name| !BENCHMARKS.iter().any(|(known, _)| known == name)) {
+        bail!("unknown benchmark `{unknown}`; choose `submit` or `size`");
     }
-    for (name, measure) in PARTS {
-        if wanted.is_empty() || wanted.iter().any(|wish| wish == name) {
-            measure()?;
+    for (name, run) in BENCHMARKS {
+        if names.is_empty() || names.iter().any(|chosen| chosen == name) {
+            run()?;
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The release binary in a process of its own, on a fresh data folder.
+//! The server under test: the release binary in its own process, on a new data folder.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -10,41 +10,39 @@ use anyhow::{Context, Result, bail};
 
 use crate::http::Connection;
 
-/// A running server; killed when dropped.
+/// A running server, killed on drop.
 pub struct Server {
     child: Child,
-    /// Where it listens.
     pub address: SocketAddr,
 }
 
-/// A folder that is removed when dropped.
-pub struct Folder(pub PathBuf);
+/// A temporary folder, deleted on drop.
+pub struct TempFolder(pub PathBuf);
 
-impl Folder {
-    /// A fresh folder.
-    pub fn new(name: &str) -> Result<Folder> {
+impl TempFolder {
+    pub fn new(name: &str) -> Result<TempFolder> {
         let path = std::env::temp_dir().join(format!("muster-bench-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&path)?;
-        Ok(Folder(path))
+        Ok(TempFolder(path))
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 impl Server {
-    /// Start on a data folder, with a simulated cluster of so many nodes of eight GPUs, and wait until it is
-    /// ready.
+    /// Start the server on a data folder, with a simulated cluster of `nodes` nodes with eight GPUs each, and wait
+    /// until it is ready.
     pub fn start(folder: &Path, nodes: usize, database: Option<&str>) -> Result<Server> {
         let cluster = folder.join("cluster.yaml");
         let text = format!(
             "nodes:\n  - name: gpu\n    count: {nodes}\n    cpus: 128\n    memory_gib: 1024\n    gpus: {{ model: \"NVIDIA H100 80GB HBM3\", count: 8, memory_mib: 81559 }}\n"
         );
         std::fs::write(&cluster, text)?;
-        let mut command = Command::new(binary()?);
+        let mut command = Command::new(muster_binary()?);
         command.args(["dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.join("data"));
         command.arg("--cluster").arg(&cluster);
         if let Some(url) = database {
@@ -61,8 +59,8 @@ impl Server {
     fn wait_until_ready(&self) -> Result<()> {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(120) {
-            if let Ok((200, _)) =
-                Connection::open(self.address).and_then(|mut link| link.call("GET", "/readyz", ""))
+            if let Ok((200, _)) = Connection::open(self.address)
+                .and_then(|mut connection| connection.request("GET", "/readyz", ""))
             {
                 return Ok(());
             }
@@ -79,7 +77,7 @@ impl Server {
         Ok(kib / 1024.0)
     }
 
-    /// Stop in order, as SIGTERM does.
+    /// Stop the server with SIGTERM and wait for its exit.
     pub fn stop(mut self) -> Result<()> {
         Command::new("kill").arg(self.child.id().to_string()).status()?;
         self.child.wait()?;
@@ -94,8 +92,8 @@ impl Drop for Server {
     }
 }
 
-/// The binary beside this one.
-pub fn binary() -> Result<PathBuf> {
+/// The `muster` binary in the folder of this one.
+pub fn muster_binary() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("muster");
     if !path.exists() {
         bail!("{} is missing: `make bench` builds it first", path.display());
@@ -103,13 +101,13 @@ pub fn binary() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Read the URL that the server prints, and leave a thread behind that keeps its output from filling up.
+/// Parse the URL that the server prints. A thread drains the rest of its output, so that the pipe does not fill up.
 fn listening_address(mut output: impl BufRead + Send + 'static) -> Result<SocketAddr> {
     let mut line = String::new();
     loop {
         line.clear();
         if output.read_line(&mut line)? == 0 {
-            bail!("the server ended before it said where it listens");
+            bail!("the server exited before it printed its address");
         }
         if let Some((_, rest)) = line.split_once("http://") {
             let address = rest.split([' ', '/', '\n']).next().unwrap_or_default().parse()?;

@@ -1,23 +1,20 @@
-//! Plain tables in Markdown, so that the output can go into `docs/results.md` as it is.
+//! Markdown tables, so that the output can be copied into `docs/results.md`.
 
-/// Rows under a title.
+/// A table with a title.
 pub struct Table {
     title: String,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// An empty table.
     pub fn new(title: &str, columns: &[&str]) -> Table {
         Table { title: title.to_string(), rows: vec![columns.iter().map(|name| name.to_string()).collect()] }
     }
 
-    /// Add a row.
-    pub fn row(&mut self, cells: &[String]) {
+    pub fn add_row(&mut self, cells: &[String]) {
         self.rows.push(cells.to_vec());
     }
 
-    /// Print it.
     pub fn print(&self) {
         let columns = self.rows[0].len();
         let width =
@@ -35,27 +32,26 @@ impl Table {
     }
 }
 
-/// The middle of several measurements.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// A number with three significant digits and a thousands separator.
-pub fn figure(value: f64) -> String {
+pub fn format_figure(value: f64) -> String {
     match value {
-        value if value >= 1000.0 => thousands(value.round() as u64),
+        value if value >= 1000.0 => with_thousands_separators(value.round() as u64),
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
         value => format!("{value:.2}"),
     }
 }
 
-fn thousands(value: u64) -> String {
+fn with_thousands_separators(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -1,4 +1,4 @@
-//! Names of things. They print the way people write them and sort the way people expect.
+//! Identifiers of jobs, tenants, nodes and GPUs. They print as users write them, and job numbers sort by value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A job, `job-42`, or one task of a job array, `job-42.3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
-    /// Counted up in the state; never used twice.
+    /// Assigned by a counter in the state and never reused.
     pub number: u64,
-    /// The index inside the array, where there is one.
+    /// The index within the array; `None` for a job outside an array.
     pub index: Option<u32>,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// A text that names no job.
+/// The text is not a job id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a job id; write `job-42`, `42`, or `job-42.3` for one task of an array")]
 pub struct NotAJobId(pub String);
@@ -57,7 +57,7 @@ impl FromStr for JobId {
     }
 }
 
-/// Digits only: `parse` alone would also take `+7`.
+/// Accepts digits only: `parse` alone would also accept `+7`.
 fn plain_number(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
@@ -76,10 +76,10 @@ impl<'de> Deserialize<'de> for JobId {
     }
 }
 
-/// Longest name of a tenant or node. Long enough for host names.
+/// Longest name of a tenant or node, in bytes: enough for a host name.
 pub const SLUG_LENGTH_MAX: usize = 63;
 
-/// A text that cannot name a tenant or node.
+/// The text is not a valid name of a tenant or node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a valid name: use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, beginning with a letter or digit"
@@ -87,10 +87,10 @@ pub const SLUG_LENGTH_MAX: usize = 63;
 pub struct NotASlug(pub String);
 
 fn slug(text: &str) -> Result<Arc<str>, NotASlug> {
-    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let valid = text.len() <= SLUG_LENGTH_MAX
-        && text.bytes().next().is_some_and(known)
-        && text.bytes().all(|byte| known(byte) || matches!(byte, b'-' | b'_' | b'.'));
+        && text.bytes().next().is_some_and(alphanumeric)
+        && text.bytes().all(|byte| alphanumeric(byte) || matches!(byte, b'-' | b'_' | b'.'));
     if valid { Ok(Arc::from(text)) } else { Err(NotASlug(text.to_string())) }
 }
 
@@ -101,7 +101,6 @@ macro_rules! slug_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -148,9 +147,7 @@ slug_id!(
 /// One device of a node, `gpu01/gpu-3`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuId {
-    /// The node it sits in.
     pub node: NodeId,
-    /// Its index there.
     pub index: u8,
 }
 
@@ -160,7 +157,7 @@ impl fmt::Display for GpuId {
     }
 }
 
-/// A text that names no GPU.
+/// The text is not a GPU id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a GPU id; write `gpu01/gpu-3`")]
 pub struct NotAGpuId(pub String);

@@ -1,46 +1,46 @@
-//! Reads and writes JSON in one place.
+//! JSON parsing and serialisation for all crates.
 //!
-//! Reading goes through `simd-json`. A dependency may switch on `serde_json/arbitrary_precision` for the
-//! whole binary, and then `serde_json` fails on fractions inside tagged, untagged and flattened types.
-//! `simd-json` is untouched by that, and limits its depth. Writing is plain `serde_json`.
+//! Parsing uses `simd-json`: a dependency may enable `serde_json/arbitrary_precision` for the whole binary, and then
+//! `serde_json` fails on fractions within tagged, untagged and flattened types. `simd-json` is not affected by that
+//! feature, and it limits the nesting depth. Serialisation uses `serde_json`.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Why a text is not the JSON we asked for.
+/// A text is not valid JSON, or does not match the expected type.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct JsonError(String);
 
-/// Read a value from bytes.
+/// Parse a value from bytes.
 pub fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, JsonError> {
-    // The parser works in place, so it gets a copy of its own.
+    // The parser modifies its input, so it gets a copy.
     let mut scratch = bytes.to_vec();
-    simd_json::serde::from_slice(&mut scratch).map_err(|error| JsonError(tidy(&error.to_string())))
+    simd_json::serde::from_slice(&mut scratch).map_err(|error| JsonError(serde_message(&error.to_string())))
 }
 
-/// Read a value from text.
+/// Parse a value from text.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
     from_slice(text.as_bytes())
 }
 
-/// Write a value as compact JSON. Types with non-text map keys cannot be written and are a bug.
+/// Serialise a value as compact JSON. Panics for types with non-text map keys, which are a bug.
 pub fn to_string<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).unwrap_or_else(|error| panic!("not writable as JSON: {error}"))
+    serde_json::to_string(value).unwrap_or_else(|error| panic!("cannot serialise as JSON: {error}"))
 }
 
-/// Write a value as indented JSON, for people.
+/// Serialise a value as indented JSON, for display.
 pub fn to_string_pretty<T: Serialize>(value: &T) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_else(|error| panic!("not writable as JSON: {error}"))
+    serde_json::to_string_pretty(value).unwrap_or_else(|error| panic!("cannot serialise as JSON: {error}"))
 }
 
-/// Write a value as compact JSON bytes.
+/// Serialise a value as compact JSON bytes.
 pub fn to_vec<T: Serialize>(value: &T) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_else(|error| panic!("not writable as JSON: {error}"))
+    serde_json::to_vec(value).unwrap_or_else(|error| panic!("cannot serialise as JSON: {error}"))
 }
 
-/// `simd-json` wraps what serde said in Rust syntax; people get the sentence only.
-fn tidy(message: &str) -> String {
+/// Extract the serde message from the Debug-style error text of `simd-json`.
+fn serde_message(message: &str) -> String {
     match message.strip_prefix("Serde(\"").and_then(|rest| rest.split("\") at").next()) {
         Some(sentence) => sentence.replace("\\\"", "\""),
         None => message.to_string(),

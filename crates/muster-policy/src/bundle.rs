@@ -1,24 +1,24 @@
-//! From files to a bundle: what they register, which questions they answer, and a hash by which history names them.
+//! Compiles files into a bundle: what they register, which hooks they define, and the hash that identifies the bundle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_core::policy::{Bundle, Hook};
-use muster_core::rules::Rules;
+use muster_core::objects::policy::rules::Rules;
+use muster_core::objects::policy::{Hook, PolicyBundle};
 use sha2::{Digest, Sha256};
-use starlark::codemap::FileSpan;
-use starlark::syntax::AstModule;
-use starlark::syntax::ast::{AssignTarget, AstStmt, Stmt};
 
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::load::{self, Manner, dialect, is_policy};
+use crate::load::{self, LoadMode};
+use crate::policy_files::is_policy_file;
 use crate::program::Program;
+use crate::syntax::definition_span;
+use crate::views::hook_parameters;
 
-/// Compile files by name. Tests are kept with the policies, and say nothing.
+/// Compile files by name. Test files are stored in the bundle and define no hooks.
 ///
 /// ```
 /// # use std::collections::BTreeMap;
-/// use muster_core::policy::Hook;
+/// use muster_core::objects::policy::Hook;
 /// use muster_policy::{Limits, compile};
 ///
 /// let source = "def admit(job):\n    return job.gpus <= 8 or \"at most 8 GPUs\"".to_string();
@@ -26,114 +26,81 @@ use crate::program::Program;
 /// assert!(bundle.hooks.contains(&Hook::Admit));
 /// # Ok::<(), muster_policy::PolicyError>(())
 /// ```
-pub fn compile(files: BTreeMap<String, String>, limits: Limits) -> Result<(Bundle, Program), PolicyError> {
-    let program = Program::of_files(&files, limits)?;
+pub fn compile(
+    files: BTreeMap<String, String>,
+    limits: Limits,
+) -> Result<(PolicyBundle, Program), PolicyError> {
+    let program = Program::compile_files(&files, limits)?;
     let mut hooks = BTreeSet::new();
-    for (file, source) in files.iter().filter(|(file, _)| is_policy(file)) {
-        hooks.extend(hooks_of(&program, file, source)?);
+    for (file, source) in files.iter().filter(|(file, _)| is_policy_file(file)) {
+        hooks.extend(hooks_defined_in(&program, file, source)?);
     }
     let (rules, mentions) = (program.rules().clone(), program.mentions().clone());
-    let bundle = Bundle { hash: hash_of(&files), rules, hooks, mentions, files };
+    let bundle = PolicyBundle { hash: bundle_hash(&files), rules, hooks, mentions, files };
     Ok((bundle, program))
 }
 
-/// What one file does.
+/// What one file registers and defines.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileFacts {
-    /// What it registers, with what it loads.
+pub struct FileSummary {
+    /// Registered by the file and by those it loads.
     pub rules: Rules,
-    /// The questions it answers.
+    /// The hooks that the file defines.
     pub hooks: Vec<Hook>,
 }
 
-/// Compile one of these files as a policy, or as a test if it is one, and say what it does.
-pub fn check(
+/// Compile one of these files, as a policy or as a test, and summarise it.
+pub fn check_file(
     files: &BTreeMap<String, String>,
     name: &str,
     limits: &Limits,
-) -> Result<FileFacts, PolicyError> {
-    if !is_policy(name) {
-        return load::load_test(files, name, limits, Manner::Tests).map(|_| FileFacts::default());
+) -> Result<FileSummary, PolicyError> {
+    if !is_policy_file(name) {
+        return load::load_test_file(files, name, limits, LoadMode::Tests).map(|_| FileSummary::default());
     }
-    let program = Program::of_file(files, name, *limits)?;
+    let program = Program::compile_file(files, name, *limits)?;
     let source = files.get(name).map(String::as_str).unwrap_or_default();
-    let hooks = hooks_of(&program, name, source)?;
-    Ok(FileFacts { rules: program.rules().clone(), hooks })
+    let hooks = hooks_defined_in(&program, name, source)?;
+    Ok(FileSummary { rules: program.rules().clone(), hooks })
 }
 
-/// What a question is asked with.
-pub(crate) fn parameters_of(hook: Hook) -> &'static [&'static str] {
-    match hook {
-        Hook::Admit | Hook::Power => &["job"],
-        Hook::Priority => &["job", "tenant"],
-        Hook::Score => &["job", "node"],
-        Hook::Victims => &["job", "candidates"],
-        Hook::Retry => &["job", "failure"],
-        Hook::Limit => &["tenant", "cluster"],
-    }
-}
-
-/// The questions that a file answers. A name that stands for a question must be a function that can be asked it.
-fn hooks_of(program: &Program, file: &str, source: &str) -> Result<Vec<Hook>, PolicyError> {
+/// The hooks that a file defines. The name of a hook must be a function that accepts the hook's arguments.
+fn hooks_defined_in(program: &Program, file: &str, source: &str) -> Result<Vec<Hook>, PolicyError> {
     let mut hooks = Vec::new();
     for hook in Hook::ALL {
-        match complaint(program, file, hook) {
+        match check_hook_signature(program, file, hook) {
             None => continue,
             Some(Ok(())) => hooks.push(hook),
-            Some(Err(what)) => return Err(at_definition(file, source, hook.word(), what)),
+            Some(Err(message)) => return Err(error_at_definition(file, source, hook.as_str(), message)),
         }
     }
     Ok(hooks)
 }
 
-/// Nothing where a file does not tell it; else what is wrong with it.
-fn complaint(program: &Program, file: &str, hook: Hook) -> Option<Result<(), String>> {
-    let (name, asked) = (hook.word(), parameters_of(hook));
-    let call = format!("{name}({})", asked.join(", "));
-    let Some(takes) = program.takes(file, name) else {
-        let kind = program.kind_of(file, name)?;
-        return Some(Err(format!("`{name}` is of kind {kind}; the name stands for a function {call}")));
+/// `None` if the file does not define the name; else whether its definition can be called as this hook.
+fn check_hook_signature(program: &Program, file: &str, hook: Hook) -> Option<Result<(), String>> {
+    let (name, parameters) = (hook.as_str(), hook_parameters(hook));
+    let call = format!("{name}({})", parameters.join(", "));
+    let Some(signature) = program.signature(file, name) else {
+        let kind = program.type_of(file, name)?;
+        let message = format!("`{name}` is a value of type {kind}; the name is reserved for the hook {call}");
+        return Some(Err(message));
     };
-    match takes.fits(asked.len()) {
+    match signature.accepts(parameters.len()) {
         true => Some(Ok(())),
-        false => Some(Err(format!("`{name}` takes {takes}; it is asked as {call}"))),
+        false => Some(Err(format!("`{name}` takes {signature}; muster calls it as {call}"))),
     }
 }
 
-fn at_definition(file: &str, source: &str, name: &str, what: String) -> PolicyError {
-    match place_of(file, source, name) {
-        Some(span) => PolicyError::at(&span, what),
-        None => PolicyError::Somewhere { file: file.to_string(), what },
+fn error_at_definition(file: &str, source: &str, name: &str, message: String) -> PolicyError {
+    match definition_span(file, source, name) {
+        Some(span) => PolicyError::at_span(&span, message),
+        None => PolicyError::Invalid { file: file.to_string(), message },
     }
 }
 
-/// Where a name is told at the top of a file; the last place counts.
-pub(crate) fn place_of(file: &str, source: &str, name: &str) -> Option<FileSpan> {
-    let ast = AstModule::parse(file, source.to_string(), &dialect()).ok()?;
-    let mut found = None;
-    visit(ast.statement(), &mut |told, span| {
-        if told == name {
-            found = Some(span);
-        }
-    });
-    found.map(|span| ast.file_span(span))
-}
-
-/// Every name that the top of a file tells.
-fn visit(statement: &AstStmt, tell: &mut dyn FnMut(&str, starlark::codemap::Span)) {
-    match &statement.node {
-        Stmt::Def(def) => tell(&def.name.ident, def.name.span),
-        Stmt::Assign(assign) => {
-            if let AssignTarget::Identifier(name) = &assign.lhs.node {
-                tell(&name.ident, name.span);
-            }
-        }
-        _ => statement.visit_stmt(|inner| visit(inner, tell)),
-    }
-}
-
-/// Names and contents with their lengths, so that no two bundles look the same.
-pub(crate) fn hash_of(files: &BTreeMap<String, String>) -> String {
+/// A hash of names and contents. Each is preceded by its length, so that different bundles never hash the same bytes.
+pub(crate) fn bundle_hash(files: &BTreeMap<String, String>) -> String {
     let mut hash = Sha256::new();
     for text in files.iter().flat_map(|(name, source)| [name, source]) {
         hash.update((text.len() as u64).to_be_bytes());

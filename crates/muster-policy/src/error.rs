@@ -1,84 +1,70 @@
-//! What is wrong with a policy, and where.
+//! Errors of policies, with file, line and column where they are known.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use starlark::codemap::FileSpan;
 
-/// What is wrong with a policy.
+/// An error in a policy, or the failure of the worker that runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum PolicyError {
-    /// The file is not there, or cannot be read.
-    #[error("cannot read the policy `{}`: {why}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        why: String,
-    },
-    /// It does not run.
-    #[error("{file}:{line}:{column}: {what}")]
-    Wrong {
-        /// In which file.
+    /// The file does not exist or cannot be read.
+    #[error("cannot read the policy `{}`: {reason}", path.display())]
+    Unreadable { path: PathBuf, reason: String },
+    /// The policy does not compile, or fails while it runs.
+    #[error("{file}:{line}:{column}: {message}")]
+    InvalidAt {
         file: String,
         /// Counted from one.
         line: usize,
         /// Counted from one.
         column: usize,
-        /// What is wrong.
-        what: String,
+        message: String,
     },
-    /// It does not run, and nobody knows where.
-    #[error("{file}: {what}")]
-    Somewhere {
-        /// In which file.
-        file: String,
-        /// What is wrong.
-        what: String,
-    },
-    /// The process it ran in gave no answer.
-    #[error("the policy gave no answer: {what}")]
-    Ended {
-        /// What became of it.
-        what: String,
-    },
+    /// The same where the interpreter reports no position.
+    #[error("{file}: {message}")]
+    Invalid { file: String, message: String },
+    /// The worker process gave no answer: it could not be started, was killed, or is not called at present.
+    #[error("the policy worker failed: {message}")]
+    WorkerFailed { message: String },
 }
 
 impl PolicyError {
-    /// What the interpreter says, with the place where it happened.
-    pub(crate) fn of(error: &starlark::Error, file: &str) -> PolicyError {
-        let what = sentence(&error.without_diagnostic().to_string());
+    /// An error of the interpreter, with its position.
+    pub(crate) fn from_starlark(error: &starlark::Error, file: &str) -> PolicyError {
+        let message = short_message(&error.without_diagnostic().to_string());
         match error.span() {
-            Some(span) => PolicyError::at(span, what),
-            None => PolicyError::Somewhere { file: file.to_string(), what },
+            Some(span) => PolicyError::at_span(span, message),
+            None => PolicyError::Invalid { file: file.to_string(), message },
         }
     }
 
-    /// The same for another reason.
-    pub(crate) fn because(self, why: &str) -> PolicyError {
-        let what = why.to_string();
+    /// The same position with another message.
+    pub(crate) fn with_message(self, message: &str) -> PolicyError {
+        let message = message.to_string();
         match self {
-            PolicyError::Wrong { file, line, column, .. } => PolicyError::Wrong { file, line, column, what },
-            PolicyError::Somewhere { file, .. } => PolicyError::Somewhere { file, what },
+            PolicyError::InvalidAt { file, line, column, .. } => {
+                PolicyError::InvalidAt { file, line, column, message }
+            }
+            PolicyError::Invalid { file, .. } => PolicyError::Invalid { file, message },
             other => other,
         }
     }
 
-    /// Something that is wrong at a place.
-    pub(crate) fn at(span: &FileSpan, what: String) -> PolicyError {
-        let at = span.resolve();
-        let (line, column) = (at.span.begin.line + 1, at.span.begin.column + 1);
-        PolicyError::Wrong { file: at.file, line, column, what }
+    pub(crate) fn at_span(span: &FileSpan, message: String) -> PolicyError {
+        let position = span.resolve();
+        let (line, column) = (position.span.begin.line + 1, position.span.begin.column + 1);
+        PolicyError::InvalidAt { file: position.file, line, column, message }
     }
 }
 
-/// Nobody reads more than this, and a policy chooses what its errors say.
-const SENTENCE_LETTERS: usize = 2_000;
+/// The most characters of a message: a policy chooses the text of its own errors.
+const MESSAGE_CHARS_MAX: usize = 2_000;
 
-/// The message without the frames of the interpreter.
-fn sentence(message: &str) -> String {
-    let end = message.char_indices().nth(SENTENCE_LETTERS).map_or(message.len(), |(place, _)| place);
-    let short = &message[..end];
-    let said = short.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
-    if short.len() < message.len() { said + " …" } else { said }
+/// The message on one line, without the interpreter's stack frames, cut at [`MESSAGE_CHARS_MAX`].
+fn short_message(message: &str) -> String {
+    let end = message.char_indices().nth(MESSAGE_CHARS_MAX).map_or(message.len(), |(index, _)| index);
+    let kept = &message[..end];
+    let line = kept.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    if kept.len() < message.len() { line + " …" } else { line }
 }

@@ -1,354 +1,273 @@
-//! From files to rules. A policy may `load` files that lie beside it, and nothing else.
+//! Loads policy files: checks each source, runs it after the files it loads, and collects what it registers. A policy
+//! may `load` files of its own folder and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::sync::LazyLock;
 
-use muster_core::rules::Rules;
-use starlark::PrintHandler;
+use muster_core::objects::policy::rules::Rules;
 use starlark::environment::{FrozenModule, Globals, Module};
 use starlark::eval::{Evaluator, ReturnFileLoader};
-use starlark::syntax::{AstLoad, AstModule, Dialect};
+use starlark::syntax::{AstLoad, AstModule};
 use starlark::values::FrozenHeapName;
 
-use crate::builtins::{Registry, globals};
+use crate::builtins::{Registry, policy_globals};
+use crate::coverage::{COVERAGE_GLOBALS, CoverageRecorder};
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::testing::{MARKED_NAMES, Marker, TEST_NAMES};
-use crate::{attributes, mentions, recursion, relay};
+use crate::policy_files::{FileSource, check_load_path, is_policy_file};
+use crate::printer::Printer;
+use crate::syntax::dialect;
+use crate::test_builtins::TEST_GLOBALS;
+use crate::{mentions, recursion, self_application, unknown_attributes};
 
-/// How policies end.
-pub const ENDING: &str = "gsky";
+static GLOBALS: LazyLock<Globals> = LazyLock::new(policy_globals);
 
-static GLOBALS: LazyLock<Globals> = LazyLock::new(globals);
-
-/// Run a policy and say what it registered.
+/// Run a policy file, and return what it registered.
 pub fn load_file(path: &Path, limits: &Limits) -> Result<Rules, PolicyError> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut shelf = Shelf::new(Source::Folder(folder), limits, Manner::Policies);
+    let mut loader = BundleLoader::new(FileSource::Folder(folder), limits, LoadMode::Policies);
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    shelf.module(&name)?;
-    Ok(shelf.registry.into_rules())
+    loader.load_module(&name)?;
+    Ok(loader.registry.into_rules())
 }
 
-/// What became of the files of a bundle.
-pub(crate) struct Compiled {
-    /// Each file by its name, frozen.
+/// The compiled files of a bundle.
+pub(crate) struct CompiledFiles {
+    /// Frozen modules by file name.
     pub modules: BTreeMap<String, FrozenModule>,
-    /// What they registered.
     pub rules: Rules,
-    /// Names after a dot and texts that they write.
+    /// Attribute names and string literals of the files.
     pub mentions: BTreeSet<String>,
 }
 
-/// Run every policy of a bundle, in the order of their names. Tests of policies are no policies.
-pub(crate) fn load_all(files: &BTreeMap<String, String>, limits: &Limits) -> Result<Compiled, PolicyError> {
-    let mut shelf = Shelf::new(Source::Bundle(files), limits, Manner::Policies);
-    for name in files.keys().filter(|name| is_policy(name)) {
-        if !shelf.done.contains_key(name) {
-            beside(name).map_err(|what| PolicyError::Somewhere { file: name.clone(), what })?;
-            shelf.module(name)?;
+/// Run every policy of a bundle, in the order of file names. Test files are skipped.
+pub(crate) fn load_policies(
+    files: &BTreeMap<String, String>,
+    limits: &Limits,
+) -> Result<CompiledFiles, PolicyError> {
+    let mut loader = BundleLoader::new(FileSource::Bundle(files), limits, LoadMode::Policies);
+    for name in files.keys().filter(|name| is_policy_file(name)) {
+        if !loader.loaded_modules.contains_key(name) {
+            check_load_path(name).map_err(|message| PolicyError::Invalid { file: name.clone(), message })?;
+            loader.load_module(name)?;
         }
     }
-    let Shelf { done, registry, mentions, .. } = shelf;
-    let rules = registry.into_rules();
-    match rules.excess() {
-        Some(what) => Err(PolicyError::Somewhere { file: "the bundle".to_string(), what }),
-        None => Ok(Compiled { modules: done, rules, mentions }),
+    let compiled = loader.into_compiled();
+    match compiled.rules.excess() {
+        Some(message) => Err(PolicyError::Invalid { file: "the bundle".to_string(), message }),
+        None => Ok(compiled),
     }
 }
 
-/// Run one file of a bundle after those it loads.
-pub(crate) fn load_one(
+/// Run one file of a bundle after the files it loads.
+pub(crate) fn load_policy_file(
     files: &BTreeMap<String, String>,
     name: &str,
     limits: &Limits,
-) -> Result<Compiled, PolicyError> {
-    let mut shelf = Shelf::new(Source::Bundle(files), limits, Manner::Policies);
-    shelf.module(name)?;
-    let Shelf { done, registry, mentions, .. } = shelf;
-    Ok(Compiled { modules: done, rules: registry.into_rules(), mentions })
+) -> Result<CompiledFiles, PolicyError> {
+    let mut loader = BundleLoader::new(FileSource::Bundle(files), limits, LoadMode::Policies);
+    loader.load_module(name)?;
+    Ok(loader.into_compiled())
 }
 
-/// Run a test file after what it loads, and say what that registered. Marks that were reached are told.
-pub(crate) fn load_test(
+/// Run a test file after the files it loads, and return its module with what all of them registered. In coverage mode
+/// the recorder gets the marks that were reached.
+pub(crate) fn load_test_file(
     files: &BTreeMap<String, String>,
     name: &str,
     limits: &Limits,
-    manner: Manner,
+    mode: LoadMode,
 ) -> Result<(FrozenModule, Registry), PolicyError> {
-    let mut shelf = Shelf::new(Source::Bundle(files), limits, manner);
-    let outcome = shelf.module(name);
-    if let Manner::Marked(marker) = manner {
-        marker.ran(&shelf.registry.take_ran());
+    let mut loader = BundleLoader::new(FileSource::Bundle(files), limits, mode);
+    let outcome = loader.load_module(name);
+    if let LoadMode::Coverage(recorder) = mode {
+        recorder.record_reached(&loader.registry.take_reached_marks());
     }
     outcome?;
-    let missing = || PolicyError::Somewhere { file: name.to_string(), what: "it has not run".to_string() };
-    let module = shelf.done.remove(name).ok_or_else(missing)?;
-    Ok((module, shelf.registry))
+    let not_evaluated =
+        || PolicyError::Invalid { file: name.to_string(), message: "the file was not evaluated".to_string() };
+    let module = loader.loaded_modules.remove(name).ok_or_else(not_evaluated)?;
+    Ok((module, loader.registry))
 }
 
-/// For what files are loaded.
+/// The purpose of a load. It decides which builtins a file sees.
 #[derive(Clone, Copy)]
-pub(crate) enum Manner<'a> {
-    /// To be asked.
+pub(crate) enum LoadMode<'a> {
+    /// Policies, for their rules and hooks.
     Policies,
-    /// To be tested.
+    /// Test files and the policies they load.
     Tests,
-    /// To see which lines of policies tests reach.
-    Marked(&'a Marker),
+    /// The same with instrumented policies, to record which lines the tests reach.
+    Coverage(&'a CoverageRecorder),
 }
 
-impl Manner<'_> {
-    /// What a file finds besides the language.
-    fn names(self, file: &str) -> &'static Globals {
+impl LoadMode<'_> {
+    fn globals_for(self, file: &str) -> &'static Globals {
         match self {
-            Manner::Policies => &GLOBALS,
-            Manner::Tests if is_policy(file) => &GLOBALS,
-            Manner::Marked(_) if is_policy(file) => &MARKED_NAMES,
-            Manner::Tests | Manner::Marked(_) => &TEST_NAMES,
+            LoadMode::Policies => &GLOBALS,
+            LoadMode::Tests if is_policy_file(file) => &GLOBALS,
+            LoadMode::Coverage(_) if is_policy_file(file) => &COVERAGE_GLOBALS,
+            LoadMode::Tests | LoadMode::Coverage(_) => &TEST_GLOBALS,
+        }
+    }
+
+    /// The run for coverage repeats the run of the tests, whose output was printed before.
+    pub(crate) fn printer(self, limits: &Limits) -> Printer {
+        match self {
+            LoadMode::Policies | LoadMode::Tests => Printer::new(limits.output_bytes),
+            LoadMode::Coverage(_) => Printer::silent(limits.output_bytes),
         }
     }
 }
 
-/// Whether a file of this name is a policy: not a test of one, nor anything else.
-pub fn is_policy(name: &str) -> bool {
-    name.strip_suffix(ENDING)
-        .and_then(|stem| stem.strip_suffix('.'))
-        .is_some_and(|stem| !stem.ends_with("_test"))
-}
-
-/// Where files lie.
-enum Source<'a> {
-    /// In a folder.
-    Folder(&'a Path),
-    /// In memory.
-    Bundle(&'a BTreeMap<String, String>),
-}
-
-impl Source<'_> {
-    /// How a file is called in messages.
-    fn shown(&self, name: &str) -> String {
-        match self {
-            Source::Folder(folder) => folder.join(name).display().to_string(),
-            Source::Bundle(_) => name.to_string(),
-        }
-    }
-
-    fn has(&self, name: &str) -> bool {
-        match self {
-            Source::Folder(folder) => lies_in(folder, &folder.join(name)),
-            Source::Bundle(files) => files.contains_key(name),
-        }
-    }
-
-    fn read(&self, name: &str, most_bytes: usize) -> Result<String, PolicyError> {
-        match self {
-            Source::Folder(folder) => {
-                let path = folder.join(name);
-                let read = read_text(&path, most_bytes);
-                read.map_err(|error| PolicyError::Unreadable { path, why: error.to_string() })
-            }
-            Source::Bundle(files) => files.get(name).cloned().ok_or_else(|| PolicyError::Unreadable {
-                path: PathBuf::from(name),
-                why: "it is not in the bundle".to_string(),
-            }),
-        }
-    }
-}
-
-/// A file as text, if it is not too long. One that grows while it is read is read no further than that.
-fn read_text(path: &Path, most_bytes: usize) -> std::io::Result<String> {
-    let file = std::fs::File::open(path)?;
-    let bytes = file.metadata()?.len();
-    if bytes > most_bytes as u64 {
-        return Err(std::io::Error::other(format!("the file has {bytes} bytes, {most_bytes} are the most")));
-    }
-    let mut text = String::new();
-    file.take(most_bytes as u64 + 1).read_to_string(&mut text)?;
-    Ok(text)
-}
-
-/// Whether a file lies in a folder, also after following links: one that leads elsewhere does not lie beside a policy.
-fn lies_in(folder: &Path, path: &Path) -> bool {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    match (folder.canonicalize(), path.canonicalize()) {
-        (Ok(folder), Ok(path)) => path.is_file() && path.starts_with(folder),
-        _ => false,
-    }
-}
-
-/// The files that lie beside a policy, as far as they were asked for.
-struct Shelf<'a> {
-    source: Source<'a>,
+/// Loads the files of one folder or bundle, each at most once.
+struct BundleLoader<'a> {
+    source: FileSource<'a>,
     limits: &'a Limits,
-    manner: Manner<'a>,
-    done: BTreeMap<String, FrozenModule>,
-    /// Those that are being loaded, the outermost first.
-    open: Vec<String>,
+    mode: LoadMode<'a>,
+    loaded_modules: BTreeMap<String, FrozenModule>,
+    /// The files being loaded, outermost first.
+    loading: Vec<String>,
     registry: Registry,
     mentions: BTreeSet<String>,
-    /// Of each file, the functions that hand on what they are given.
-    relays: BTreeMap<String, BTreeSet<String>>,
+    /// Self-applying functions by file.
+    self_applying: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl<'a> Shelf<'a> {
-    fn new(source: Source<'a>, limits: &'a Limits, manner: Manner<'a>) -> Shelf<'a> {
-        let (done, open, registry) = (BTreeMap::new(), Vec::new(), Registry::default());
-        let (mentions, relays) = (BTreeSet::new(), BTreeMap::new());
-        Shelf { source, limits, manner, done, open, registry, mentions, relays }
+/// Why a file named by `load` could not be loaded.
+enum LoadFailure {
+    /// The file itself has an error.
+    InFile(PolicyError),
+    /// The `load` statement is wrong, for this reason.
+    InStatement(String),
+}
+
+impl<'a> BundleLoader<'a> {
+    fn new(source: FileSource<'a>, limits: &'a Limits, mode: LoadMode<'a>) -> BundleLoader<'a> {
+        BundleLoader {
+            source,
+            limits,
+            mode,
+            loaded_modules: BTreeMap::new(),
+            loading: Vec::new(),
+            registry: Registry::default(),
+            mentions: BTreeSet::new(),
+            self_applying: BTreeMap::new(),
+        }
     }
 
-    /// Run a file after those it loads.
-    fn module(&mut self, name: &str) -> Result<(), PolicyError> {
+    fn into_compiled(self) -> CompiledFiles {
+        CompiledFiles {
+            modules: self.loaded_modules,
+            rules: self.registry.into_rules(),
+            mentions: self.mentions,
+        }
+    }
+
+    /// Check a file, load the files it names, and run it.
+    fn load_module(&mut self, name: &str) -> Result<(), PolicyError> {
         let source = self.source.read(name, self.limits.source_bytes)?;
-        let shown = self.source.shown(name);
-        if let Some((line, what)) = self.limits.complaint(&source) {
-            return Err(PolicyError::Wrong { file: shown, line, column: 1, what });
+        let shown = self.source.display_name(name);
+        if let Some((line, message)) = self.limits.source_problem(&source) {
+            return Err(PolicyError::InvalidAt { file: shown, line, column: 1, message });
         }
         let parse = |source: &str| {
             AstModule::parse(&shown, source.to_string(), &dialect())
-                .map_err(|error| PolicyError::of(&error, &shown))
+                .map_err(|error| PolicyError::from_starlark(&error, &shown))
         };
         let mut ast = parse(&source)?;
-        if let Some((span, what)) = recursion::find(&ast) {
-            return Err(PolicyError::at(&span, what));
+        if let Some((span, message)) = recursion::first_recursion(&ast) {
+            return Err(PolicyError::at_span(&span, message));
         }
-        if let Some((span, what)) = attributes::find(&ast).filter(|_| is_policy(name)) {
-            return Err(PolicyError::at(&span, what));
+        if is_policy_file(name)
+            && let Some((span, message)) = unknown_attributes::first_unknown_attribute(&ast)
+        {
+            return Err(PolicyError::at_span(&span, message));
         }
-        mentions::collect(&ast, &mut self.mentions);
-        self.open.push(name.to_string());
+        mentions::collect_mentions(&ast, &mut self.mentions);
+        self.loading.push(name.to_string());
         for load in ast.loads() {
-            self.loaded(load.module_id).map_err(|what| match what {
-                Ok(error) => error,
-                Err(what) => PolicyError::at(&load.span, what),
+            self.ensure_loaded(load.module_id).map_err(|failure| match failure {
+                LoadFailure::InFile(error) => error,
+                LoadFailure::InStatement(message) => PolicyError::at_span(&load.span, message),
             })?;
         }
-        self.open.pop();
-        let relays = relay::names(&ast, self.loaded_relays(&ast));
-        if let Some((span, what)) = relay::find(&ast, &relays) {
-            return Err(PolicyError::at(&span, what));
+        self.loading.pop();
+        let self_applying = self_application::self_applying_functions(&ast, self.loaded_self_applying(&ast));
+        if let Some((span, message)) = self_application::first_use_as_value(&ast, &self_applying) {
+            return Err(PolicyError::at_span(&span, message));
         }
-        self.relays.insert(name.to_string(), relays);
-        if let Manner::Marked(marker) = self.manner
-            && is_policy(name)
+        self.self_applying.insert(name.to_string(), self_applying);
+        if let LoadMode::Coverage(recorder) = self.mode
+            && is_policy_file(name)
         {
-            ast = parse(&marker.marked(name, &ast, &source))?;
+            ast = parse(&recorder.instrumented_source(name, &ast, &source))?;
         }
-        let module = self.run(ast, name, &shown)?;
-        self.done.insert(name.to_string(), module);
+        let module = self.evaluate(ast, name, &shown)?;
+        self.loaded_modules.insert(name.to_string(), module);
         Ok(())
     }
 
-    /// Of the functions that a file loads, those that hand on what they are given, under their names there.
-    fn loaded_relays(&self, ast: &AstModule) -> BTreeSet<String> {
-        let known =
-            |module: &str, name: &str| self.relays.get(module).is_some_and(|names| names.contains(name));
-        let loads = ast.loads().into_iter();
-        let local = |load: AstLoad| {
-            let theirs = load.symbols.iter().filter(|(_, their)| known(load.module_id, their));
-            theirs.map(|(local, _)| local.to_string()).collect::<Vec<_>>()
+    /// The self-applying functions that a file loads, under their local names.
+    fn loaded_self_applying(&self, ast: &AstModule) -> BTreeSet<String> {
+        let is_self_applying = |module: &str, name: &str| {
+            self.self_applying.get(module).is_some_and(|names| names.contains(name))
         };
-        loads.flat_map(local).collect()
+        let local_names = |load: AstLoad| {
+            let symbols =
+                load.symbols.iter().filter(|(_, original)| is_self_applying(load.module_id, original));
+            symbols.map(|(local, _)| local.to_string()).collect::<Vec<_>>()
+        };
+        ast.loads().into_iter().flat_map(local_names).collect()
     }
 
-    /// See to it that a file which is loaded has run. The error is that of the file, or what is wrong with loading it.
-    fn loaded(&mut self, id: &str) -> Result<(), Result<PolicyError, String>> {
-        if self.done.contains_key(id) {
+    /// Load a file named by `load`, unless it is loaded already.
+    fn ensure_loaded(&mut self, id: &str) -> Result<(), LoadFailure> {
+        if self.loaded_modules.contains_key(id) {
             return Ok(());
         }
-        beside(id).map_err(Err)?;
-        if self.open.iter().any(|open| open == id) {
-            return Err(Err(format!("`{id}` loads itself: {} -> {id}", self.open.join(" -> "))));
+        check_load_path(id).map_err(LoadFailure::InStatement)?;
+        if self.loading.iter().any(|loading| loading == id) {
+            let message = format!("`{id}` loads itself: {} -> {id}", self.loading.join(" -> "));
+            return Err(LoadFailure::InStatement(message));
         }
-        if !self.source.has(id) {
-            return Err(Err(format!("there is no file `{id}` beside this one")));
+        if !self.source.contains(id) {
+            return Err(LoadFailure::InStatement(format!("there is no file `{id}` in the same folder")));
         }
-        self.module(id).map_err(Ok)
+        self.load_module(id).map_err(LoadFailure::InFile)
     }
 
-    fn run(&self, ast: AstModule, name: &str, shown: &str) -> Result<FrozenModule, PolicyError> {
-        let modules = self.done.iter().map(|(id, module)| (id.as_str(), module)).collect();
+    fn evaluate(&self, ast: AstModule, name: &str, shown: &str) -> Result<FrozenModule, PolicyError> {
+        let modules = self.loaded_modules.iter().map(|(id, module)| (id.as_str(), module)).collect();
         let loader = ReturnFileLoader { modules: &modules };
-        let printer = Printer::in_manner(self.manner, self.limits);
+        let printer = self.mode.printer(self.limits);
         let run = || {
             Module::with_temp_heap(|module| {
                 {
                     let mut eval = Evaluator::new(&module);
-                    let unbound = |error| PolicyError::of(&starlark::Error::new_other(error), shown);
-                    let watch = self.limits.bind_file(&mut eval).map_err(unbound)?;
+                    let not_limited =
+                        |error| PolicyError::from_starlark(&starlark::Error::new_other(error), shown);
+                    let watchdog = self.limits.limit_file_run(&mut eval).map_err(not_limited)?;
                     eval.set_loader(&loader);
                     eval.set_print_handler(&printer);
                     eval.extra = Some(&self.registry);
-                    let wrong = |error| watch.told(PolicyError::of(&error, shown));
-                    eval.eval_module(ast, self.manner.names(name)).map_err(wrong)?;
+                    let failed =
+                        |error| watchdog.with_exceeded_limit(PolicyError::from_starlark(&error, shown));
+                    eval.eval_module(ast, self.mode.globals_for(name)).map_err(failed)?;
                 }
                 let frozen = module.freeze_named(FrozenHeapName::User(Box::new(shown.to_string())));
-                frozen.map_err(|error| PolicyError::of(&error.into(), shown))
+                frozen.map_err(|error| PolicyError::from_starlark(&error.into(), shown))
             })
         };
-        // The interpreter panics where a value grows beyond what it can count; nothing of ours is left half done by that.
+        // The interpreter panics if a value exceeds what it can represent. The panic leaves no state half changed: the
+        // module is dropped.
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)) {
             Ok(outcome) => outcome,
             Err(_) => {
-                let what = "a value grows beyond all bounds".to_string();
-                Err(PolicyError::Somewhere { file: shown.to_string(), what })
+                let message = "a value exceeds what the interpreter can represent".to_string();
+                Err(PolicyError::Invalid { file: shown.to_string(), message })
             }
         }
-    }
-}
-
-/// Starlark as its specification has it, with statements at the top of a file as policies write them.
-pub(crate) fn dialect() -> Dialect {
-    Dialect {
-        enable_top_level_stmt: true,
-        enable_keyword_only_arguments: true,
-        // What a file loads is its own affair.
-        enable_load_reexport: false,
-        ..Dialect::Standard
-    }
-}
-
-/// Whether a file that lies beside the policy is meant.
-fn beside(id: &str) -> Result<(), String> {
-    let mut parts = Path::new(id).components();
-    let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-    let ours = id.ends_with(&format!(".{ENDING}")) && !id.contains(['\0', '\\', ':', '@']);
-    match plain && ours {
-        true => Ok(()),
-        false => Err(format!("`{id}` cannot be loaded: only files `NAME.{ENDING}` that lie beside this one")),
-    }
-}
-
-/// What policies print goes to standard error, up to a limit.
-pub(crate) struct Printer {
-    left: std::cell::Cell<usize>,
-    is_heard: bool,
-}
-
-impl Printer {
-    pub(crate) fn new(most_bytes: usize) -> Printer {
-        Printer { left: std::cell::Cell::new(most_bytes), is_heard: true }
-    }
-
-    /// What runs a second time was heard before.
-    pub(crate) fn in_manner(manner: Manner, limits: &Limits) -> Printer {
-        let is_heard = !matches!(manner, Manner::Marked(_));
-        Printer { is_heard, ..Printer::new(limits.output_bytes) }
-    }
-}
-
-impl PrintHandler for Printer {
-    fn println(&self, text: &str) -> starlark::Result<()> {
-        let Some(left) = self.left.get().checked_sub(text.len() + 1) else {
-            return Err(starlark::Error::new_other(anyhow::anyhow!("it prints more than it may")));
-        };
-        self.left.set(left);
-        if self.is_heard {
-            eprintln!("[Policy] {text}");
-        }
-        Ok(())
     }
 }

@@ -1,11 +1,12 @@
-//! Jobs, tenants, clusters, nodes, candidates and failures to try policies on: the usual ones, with fields that somebody names.
+//! Sample views to test policies with: default jobs, tenants, clusters, nodes, candidates and failures, with chosen
+//! fields replaced.
 //!
-//! They are made by the same functions that show the real ones to policies, so they have the same fields.
+//! They are built by the functions that build the arguments of hooks, so they have the same fields.
 
-mod field;
+mod defaults;
+mod field_spec;
 #[cfg(test)]
 mod tests;
-mod usual;
 
 use std::collections::BTreeMap;
 
@@ -13,184 +14,190 @@ use muster_core::nearest::nearest;
 use muster_core::policy::Moment;
 use muster_core::time::Timestamp;
 
-use crate::hooks::views;
-use crate::plain::Plain;
-use field::{Field, Kind};
+use crate::policy_value::PolicyValue;
+use crate::views;
+use field_spec::{FieldSpec, FieldType};
 
-/// Midnight of a Monday, in seconds since 1970.
-const MONDAY_UNIX: i64 = 1_767_571_200;
-/// Where nothing is said of the time it is Wednesday, noon.
-const USUAL_WEEKDAY: i64 = 2;
-const USUAL_HOUR: i64 = 12;
-/// Fields that tell when a question is asked, of what has a `now`.
-const TIMES: [(&str, i64); 4] = [("unix", i64::MAX / 1_000), ("hour", 23), ("minute", 59), ("weekday", 6)];
+/// Midnight of Monday, 5 January 2026, in seconds since 1970.
+const MONDAY_UNIX_S: i64 = 1_767_571_200;
+/// The default time is a Wednesday at noon.
+const DEFAULT_WEEKDAY: i64 = 2;
+const DEFAULT_HOUR: i64 = 12;
+/// Fields that set the time of the call, with their maximum; only for views with a `now`.
+const TIME_FIELDS: [(&str, i64); 4] =
+    [("unix", i64::MAX / 1_000), ("hour", 23), ("minute", 59), ("weekday", 6)];
 
-/// Something that policies are asked about.
+/// A kind of view: a parameter of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sample {
-    /// A job: one whole GPU, Wednesday at noon.
+pub enum ViewKind {
+    /// By default a job of one whole GPU, on a Wednesday at noon.
     Job,
-    /// A tenant that holds nothing.
+    /// By default a tenant that holds nothing.
     Tenant,
-    /// A cluster of 64 GPUs that nobody holds, Wednesday at noon.
+    /// By default 64 idle GPUs, on a Wednesday at noon.
     Cluster,
-    /// A node with eight H100.
+    /// By default a node with eight H100.
     Node,
-    /// A running job that might be displaced.
+    /// A running job that might be preempted.
     Candidate,
-    /// An attempt that ended with 1.
+    /// By default an attempt that ended with exit code 1.
     Failure,
 }
 
 /// Fields by name.
-type Record = Vec<(&'static str, Plain)>;
+type FieldValues = Vec<(&'static str, PolicyValue)>;
 
-impl Sample {
-    /// All of them.
-    pub const ALL: [Sample; 6] =
-        [Sample::Job, Sample::Tenant, Sample::Cluster, Sample::Node, Sample::Candidate, Sample::Failure];
+impl ViewKind {
+    pub const ALL: [ViewKind; 6] = [
+        ViewKind::Job,
+        ViewKind::Tenant,
+        ViewKind::Cluster,
+        ViewKind::Node,
+        ViewKind::Candidate,
+        ViewKind::Failure,
+    ];
 
-    /// Its name, in tests and as a parameter.
-    pub fn word(self) -> &'static str {
+    /// The name of the builtin of tests and of the hook parameter.
+    pub fn as_str(self) -> &'static str {
         match self {
-            Sample::Job => "job",
-            Sample::Tenant => "tenant",
-            Sample::Cluster => "cluster",
-            Sample::Node => "node",
-            Sample::Candidate => "candidate",
-            Sample::Failure => "failure",
+            ViewKind::Job => "job",
+            ViewKind::Tenant => "tenant",
+            ViewKind::Cluster => "cluster",
+            ViewKind::Node => "node",
+            ViewKind::Candidate => "candidate",
+            ViewKind::Failure => "failure",
         }
     }
 
     /// The attributes that policies may read.
     pub(crate) fn attributes(self) -> Vec<&'static str> {
-        self.usual().into_iter().map(|(name, _)| name).collect()
+        self.default_record().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Whether it says when the question is asked.
-    pub(crate) fn has_moment(self) -> bool {
-        matches!(self, Sample::Job | Sample::Cluster)
+    /// True if the view carries the time of the call.
+    pub(crate) fn has_now(self) -> bool {
+        matches!(self, ViewKind::Job | ViewKind::Cluster)
     }
 
-    /// Those of `now`.
-    pub(crate) fn moment_attributes() -> Vec<&'static str> {
-        match views::moment(moment(&BTreeMap::new())) {
-            Plain::Record(fields) => fields.into_iter().map(|(name, _)| name).collect(),
+    /// The attributes of `now`.
+    pub(crate) fn now_attributes() -> Vec<&'static str> {
+        match views::moment(moment_from(&BTreeMap::new())) {
+            PolicyValue::Record(fields) => fields.into_iter().map(|(name, _)| name).collect(),
             _ => Vec::new(),
         }
     }
 
-    /// The usual one, but for these fields.
-    pub fn with(self, given: Vec<(String, Plain)>) -> Result<Plain, String> {
-        let mut record = self.usual();
+    /// The default view with these fields replaced.
+    pub fn sample_with(self, given: Vec<(String, PolicyValue)>) -> Result<PolicyValue, String> {
+        let mut record = self.default_record();
         let mut times = BTreeMap::new();
         for (name, value) in &given {
-            let field = self.field(&record, name)?;
-            let value = field.taken(value).ok_or_else(|| self.wrong(name, value, &field))?;
+            let field = self.field_spec(&record, name)?;
+            let value = field.accept(value).ok_or_else(|| self.field_error(name, value, &field))?;
             match (record.iter_mut().find(|(known, _)| known == name), value) {
-                (Some(place), value) => place.1 = value,
-                (None, Plain::Int(number)) => drop(times.insert(name.as_str(), number)),
+                (Some(field), value) => field.1 = value,
+                (None, PolicyValue::Int(number)) => drop(times.insert(name.as_str(), number)),
                 (None, _) => {}
             }
         }
         let is_given = |name: &str| given.iter().any(|(given, _)| given == name);
         match self {
-            Sample::Job => settle_job(&mut record, &times, is_given),
-            Sample::Cluster => put(&mut record, "now", views::moment(moment(&times))),
-            Sample::Failure => settle_failure(&mut record, is_given),
+            ViewKind::Job => derive_job_fields(&mut record, &times, is_given),
+            ViewKind::Cluster => set_field(&mut record, "now", views::moment(moment_from(&times))),
+            ViewKind::Failure => derive_failure_fields(&mut record, is_given),
             _ => {}
         }
-        Ok(Plain::Record(record))
+        Ok(PolicyValue::Record(record))
     }
 
-    /// The value of a field, as somebody writes it on a command line: `8`, `true`, `a+b`. A label is `labels.team`.
-    pub fn read(self, name: &str, text: &str) -> Result<Plain, String> {
-        let field = self.field(&self.usual(), name)?;
-        let value = field.read(text);
-        let said = Plain::text(text);
-        value.and_then(|value| field.taken(&value)).ok_or_else(|| self.wrong(name, &said, &field))
+    /// Parse the value of a field from the command line: `8`, `true`, `a+b`.
+    pub fn parse_field(self, name: &str, text: &str) -> Result<PolicyValue, String> {
+        let field = self.field_spec(&self.default_record(), name)?;
+        let value = field.parse(text).and_then(|value| field.accept(&value));
+        value.ok_or_else(|| self.field_error(name, &PolicyValue::text(text), &field))
     }
 
-    fn wrong(self, name: &str, value: &Plain, field: &Field) -> String {
-        let (word, kind, wanted) = (self.word(), value.kind(), field.wanted());
-        format!("{word}: `{name}` is {value} ({kind}); it must be {wanted}")
+    fn field_error(self, name: &str, value: &PolicyValue, field: &FieldSpec) -> String {
+        let (view, kind, expected) = (self.as_str(), value.type_name(), field.expected_text());
+        format!("{view}: `{name}` is {value} ({kind}); it must be {expected}")
     }
 
-    /// What a field may be.
-    fn field(self, record: &Record, name: &str) -> Result<Field, String> {
-        if let Some((_, most)) = TIMES.iter().find(|(time, _)| *time == name).filter(|_| self.has_moment()) {
-            return Ok(Field { kind: Kind::Whole(*most), or_none: false });
+    /// The accepted values of a field; an error if the view has no such field.
+    fn field_spec(self, record: &FieldValues, name: &str) -> Result<FieldSpec, String> {
+        if let Some((_, max)) = TIME_FIELDS.iter().find(|(time, _)| *time == name).filter(|_| self.has_now())
+        {
+            return Ok(FieldSpec { kind: FieldType::Integer(*max), nullable: false });
         }
-        if let Some((_, usual)) = record.iter().find(|(known, _)| *known == name && name != "now") {
-            return Ok(Field::of(name, usual));
+        if let Some((_, default)) = record.iter().find(|(known, _)| *known == name && name != "now") {
+            return Ok(FieldSpec::of_default(name, default));
         }
-        let times = TIMES.iter().map(|(time, _)| *time).filter(|_| self.has_moment());
+        let times = TIME_FIELDS.iter().map(|(time, _)| *time).filter(|_| self.has_now());
         let known = record.iter().map(|(known, _)| *known).filter(|known| *known != "now").chain(times);
         Err(match nearest(name, known.clone()) {
-            Some(meant) => format!("{}: there is no field `{name}`; did you mean `{meant}`?", self.word()),
+            Some(meant) => format!("{} has no field `{name}`; did you mean `{meant}`?", self.as_str()),
             None => {
                 let known = known.collect::<Vec<_>>().join(", ");
-                format!("{}: there is no field `{name}`; it has {known}", self.word())
+                format!("{} has no field `{name}`; its fields are {known}", self.as_str())
             }
         })
     }
 
-    fn usual(self) -> Record {
+    fn default_record(self) -> FieldValues {
         let record = match self {
-            Sample::Job => views::job(&usual::job()),
-            Sample::Tenant => views::tenant(&usual::tenant()),
-            Sample::Cluster => views::cluster(&usual::cluster()),
-            Sample::Node => views::node(&usual::node()),
-            Sample::Candidate => views::candidate(&usual::candidate()),
-            Sample::Failure => views::failure(&usual::failure()),
+            ViewKind::Job => views::job(&defaults::job()),
+            ViewKind::Tenant => views::tenant(&defaults::tenant()),
+            ViewKind::Cluster => views::cluster(&defaults::cluster()),
+            ViewKind::Node => views::node(&defaults::node()),
+            ViewKind::Candidate => views::candidate(&defaults::candidate()),
+            ViewKind::Failure => views::failure(&defaults::failure()),
         };
         match record {
-            Plain::Record(fields) => fields,
+            PolicyValue::Record(fields) => fields,
             _ => Vec::new(),
         }
     }
 }
 
-/// What follows from what was given.
-fn settle_job(record: &mut Record, times: &BTreeMap<&str, i64>, is_given: impl Fn(&str) -> bool) {
-    let (gpus, tasks) = (whole(record, "gpus"), whole(record, "tasks").max(1));
+/// Set the fields of a job that follow from others, unless they are given.
+fn derive_job_fields(record: &mut FieldValues, times: &BTreeMap<&str, i64>, is_given: impl Fn(&str) -> bool) {
+    let (gpus, tasks) = (int_field(record, "gpus"), int_field(record, "tasks").max(1));
     if !is_given("gpus_per_task") {
-        put(record, "gpus_per_task", Plain::Int((gpus + tasks - 1) / tasks));
+        set_field(record, "gpus_per_task", PolicyValue::Int((gpus + tasks - 1) / tasks));
     }
     if gpus == 0 && !is_given("gpu_share") {
-        put(record, "gpu_share", Plain::Float(0.0));
+        set_field(record, "gpu_share", PolicyValue::Float(0.0));
     }
-    put(record, "now", views::moment(moment(times)));
+    set_field(record, "now", views::moment(moment_from(times)));
 }
 
-/// Who was killed by a signal, or vanished, ended with no code.
-fn settle_failure(record: &mut Record, is_given: impl Fn(&str) -> bool) {
+/// An attempt that was killed by a signal or vanished has no exit code.
+fn derive_failure_fields(record: &mut FieldValues, is_given: impl Fn(&str) -> bool) {
     if !is_given("exit_code") && (is_given("signal") || is_given("why")) {
-        put(record, "exit_code", Plain::None);
+        set_field(record, "exit_code", PolicyValue::None);
     }
 }
 
-fn moment(times: &BTreeMap<&str, i64>) -> Moment {
-    let told = match times.get("unix") {
+fn moment_from(times: &BTreeMap<&str, i64>) -> Moment {
+    let default = match times.get("unix") {
         Some(unix) => Moment::of(Timestamp(unix * 1_000), 0),
-        None => Moment { unix: 0, hour: USUAL_HOUR, minute: 0, weekday: USUAL_WEEKDAY },
+        None => Moment { unix: 0, hour: DEFAULT_HOUR, minute: 0, weekday: DEFAULT_WEEKDAY },
     };
-    let time = |name: &str, told: i64| times.get(name).copied().unwrap_or(told);
+    let time = |name: &str, default: i64| times.get(name).copied().unwrap_or(default);
     let (hour, minute, weekday) =
-        (time("hour", told.hour), time("minute", told.minute), time("weekday", told.weekday));
-    let unix = MONDAY_UNIX + weekday * 86_400 + hour * 3_600 + minute * 60;
+        (time("hour", default.hour), time("minute", default.minute), time("weekday", default.weekday));
+    let unix = MONDAY_UNIX_S + weekday * 86_400 + hour * 3_600 + minute * 60;
     Moment { unix: time("unix", unix), hour, minute, weekday }
 }
 
-fn whole(record: &Record, name: &str) -> i64 {
+fn int_field(record: &FieldValues, name: &str) -> i64 {
     match record.iter().find(|(known, _)| *known == name) {
-        Some((_, Plain::Int(number))) => *number,
+        Some((_, PolicyValue::Int(number))) => *number,
         _ => 0,
     }
 }
 
-fn put(record: &mut Record, name: &str, value: Plain) {
-    if let Some(place) = record.iter_mut().find(|(known, _)| *known == name) {
-        place.1 = value;
+fn set_field(record: &mut FieldValues, name: &str, value: PolicyValue) {
+    if let Some(field) = record.iter_mut().find(|(known, _)| *known == name) {
+        field.1 = value;
     }
 }

@@ -1,183 +1,174 @@
-//! Tests of policies: `NAME_test.gsky` beside them.
+//! Runs the tests of policies: files `NAME_test.gsky` in the same folder.
 //!
-//! A test file loads what it tests, and each of its functions `test_…` runs in an interpreter of its own. What it loads
-//! are the real functions, compiled once more; nothing a test does reaches another. Then all of it runs a second time
-//! with marks in the policies, which say which lines ran: marks would move the columns of messages, so the first run
-//! says what is wrong and the second only what was reached.
+//! A test file loads the policies that it tests, and each of its functions `test_…` runs in its own evaluator, so
+//! that no test affects another. All tests then run a second time with instrumented policies for line coverage.
+//! Instrumentation moves the columns of error messages, so outcomes come from the first run only.
 
-mod coverage;
-mod expect;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use starlark::environment::{FrozenModule, Globals, Module};
+use starlark::environment::{FrozenModule, Module};
 use starlark::eval::Evaluator;
 
-pub use coverage::Coverage;
-pub(crate) use coverage::Marker;
-
-use crate::builtins::{Registry, names_of_policies};
-use crate::bundle::place_of;
+use crate::builtins::Registry;
+use crate::coverage::{Coverage, CoverageRecorder};
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::load::{self, ENDING, Manner, Printer};
-use crate::signature::Takes;
+use crate::load::{self, LoadMode};
+use crate::policy_files::is_test_file;
+use crate::signature::Signature;
+use crate::syntax::definition_span;
 
-/// How the names of tests begin.
-const PREFIX: &str = "test_";
+/// The prefix of test functions.
+const TEST_FUNCTION_PREFIX: &str = "test_";
 
-/// What test files find besides what policies find.
-pub(crate) static TEST_NAMES: LazyLock<Globals> =
-    LazyLock::new(|| expect::names_of_tests(names_of_policies()).build());
-
-/// What policies find while their lines are counted.
-pub(crate) static MARKED_NAMES: LazyLock<Globals> =
-    LazyLock::new(|| coverage::marks(names_of_policies()).build());
-
-/// How a test ended.
+/// The outcome of one test.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
-    /// The file it stands in.
+pub struct TestOutcome {
     pub file: String,
-    /// Its name; none where the file itself does not run.
+    /// The test function; `None` if the file does not load or has no tests.
     pub name: Option<String>,
-    /// Where it begins, counted from one.
+    /// The first line of the function, counted from one.
     pub line: usize,
-    /// What is wrong, if anything.
+    /// `None` if the test passed.
     pub error: Option<PolicyError>,
-    /// How long it took.
-    pub took: Duration,
+    pub elapsed: Duration,
 }
 
-/// What came of the tests of a bundle.
+/// The outcomes of the tests of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tested {
-    /// Each test, in the order of files and lines.
-    pub outcomes: Vec<Outcome>,
-    /// The policies that were loaded, and which of their lines ran.
+pub struct TestReport {
+    /// In the order of files and lines.
+    pub outcomes: Vec<TestOutcome>,
+    /// Line coverage of the policies that the tests loaded, by file.
     pub coverage: BTreeMap<String, Coverage>,
 }
 
-/// Whether a file of this name tests policies.
-pub fn is_test(name: &str) -> bool {
-    name.strip_suffix(ENDING).is_some_and(|stem| stem.ends_with("_test."))
-}
-
-/// Run the tests of these files of a bundle.
-pub fn test(files: &BTreeMap<String, String>, tests: &[&str], limits: &Limits) -> Tested {
-    let run = |manner: Manner, limits: &Limits| -> Vec<Outcome> {
-        tests.iter().flat_map(|file| test_file(files, file, limits, manner)).collect()
+/// Run the tests of these files of a bundle, and measure coverage.
+pub fn run_tests(files: &BTreeMap<String, String>, tests: &[&str], limits: &Limits) -> TestReport {
+    let run = |mode: LoadMode, limits: &Limits| -> Vec<TestOutcome> {
+        tests.iter().flat_map(|file| run_test_file(files, file, limits, mode)).collect()
     };
-    let outcomes = run(Manner::Tests, limits);
-    let marker = Marker::default();
-    run(Manner::Marked(&marker), &roomy(limits));
-    Tested { outcomes, coverage: marker.into_coverage() }
+    let outcomes = run(LoadMode::Tests, limits);
+    let recorder = CoverageRecorder::default();
+    run(LoadMode::Coverage(&recorder), &coverage_limits(limits));
+    TestReport { outcomes, coverage: recorder.into_coverage() }
 }
 
-/// What is wrong with the tests of a bundle, if anything: each failed test in a line.
-pub fn failing(files: &BTreeMap<String, String>, limits: &Limits) -> Vec<String> {
-    let tests = files.keys().filter(|file| is_test(file));
-    let outcomes = tests.flat_map(|file| test_file(files, file, limits, Manner::Tests));
-    let told = |outcome: Outcome| {
+/// Run all tests of a bundle, and return one line for each that fails.
+pub fn failed_tests(files: &BTreeMap<String, String>, limits: &Limits) -> Vec<String> {
+    let tests = files.keys().filter(|file| is_test_file(file));
+    let outcomes = tests.flat_map(|file| run_test_file(files, file, limits, LoadMode::Tests));
+    let failure_line = |outcome: TestOutcome| {
         let error = outcome.error?;
         let name = outcome.name.map_or(String::new(), |name| format!(" {name}"));
         Some(format!("{}:{}{name}: {error}", outcome.file, outcome.line))
     };
-    outcomes.filter_map(told).collect()
+    outcomes.filter_map(failure_line).collect()
 }
 
-/// Marks are steps and letters too.
-fn roomy(limits: &Limits) -> Limits {
+/// Wider limits: marks take steps, time, source bytes and nesting.
+fn coverage_limits(limits: &Limits) -> Limits {
     Limits {
         steps: limits.steps.saturating_mul(4),
-        time: limits.time * 4,
+        call_time: limits.call_time * 4,
         load_time: limits.load_time * 4,
         source_bytes: limits.source_bytes.saturating_mul(16),
-        nesting: limits.nesting.saturating_mul(4),
+        syntax_depth: limits.syntax_depth.saturating_mul(4),
         ..*limits
     }
 }
 
-/// The tests of one file. That it does not run is an outcome as well, and so is that there is nothing to run.
-fn test_file(files: &BTreeMap<String, String>, file: &str, limits: &Limits, manner: Manner) -> Vec<Outcome> {
-    let began = Instant::now();
-    let broken = |error| {
-        vec![Outcome {
+/// Run the tests of one file. A file that does not load or has no tests counts as one failed test.
+fn run_test_file(
+    files: &BTreeMap<String, String>,
+    file: &str,
+    limits: &Limits,
+    mode: LoadMode,
+) -> Vec<TestOutcome> {
+    let started_at = Instant::now();
+    let file_failed = |error| {
+        vec![TestOutcome {
             file: file.to_string(),
             name: None,
             line: 1,
             error: Some(error),
-            took: began.elapsed(),
+            elapsed: started_at.elapsed(),
         }]
     };
-    let (module, registry) = match load::load_test(files, file, limits, manner) {
+    let (module, registry) = match load::load_test_file(files, file, limits, mode) {
         Ok(loaded) => loaded,
-        Err(error) => return broken(error),
+        Err(error) => return file_failed(error),
     };
-    let tests = tests_of(&module, file, files.get(file).map(String::as_str).unwrap_or_default());
+    let tests = test_functions(&module, file, files.get(file).map(String::as_str).unwrap_or_default());
     if tests.is_empty() {
-        let what = format!("there is no test in it: a function `{PREFIX}…`");
-        return broken(PolicyError::Somewhere { file: file.to_string(), what });
+        let message = format!("the file defines no function `{TEST_FUNCTION_PREFIX}…`");
+        return file_failed(PolicyError::Invalid { file: file.to_string(), message });
     }
-    let one = |(line, name): (usize, String)| {
-        let began = Instant::now();
-        // What a test registers is gone after it.
-        let registry = registry.fresh();
-        let ended = run(&module, (file, &name), &registry, limits, manner);
-        if let Manner::Marked(marker) = manner {
-            marker.ran(&registry.take_ran());
+    let run = |(line, name): (usize, String)| {
+        let started_at = Instant::now();
+        // Registrations of one test are not visible to the next.
+        let registry = registry.with_same_rules();
+        let outcome = run_test(&module, (file, &name), &registry, limits, mode);
+        if let LoadMode::Coverage(recorder) = mode {
+            recorder.record_reached(&registry.take_reached_marks());
         }
-        Outcome { file: file.to_string(), name: Some(name), line, error: ended.err(), took: began.elapsed() }
+        let elapsed = started_at.elapsed();
+        TestOutcome { file: file.to_string(), name: Some(name), line, error: outcome.err(), elapsed }
     };
-    tests.into_iter().map(one).collect()
+    tests.into_iter().map(run).collect()
 }
 
-/// The tests that a file tells, with their lines, in that order.
-fn tests_of(module: &FrozenModule, file: &str, source: &str) -> Vec<(usize, String)> {
-    let names = module.names().filter(|name| name.as_str().starts_with(PREFIX));
-    let line = |name: &str| place_of(file, source, name).map_or(1, |span| span.resolve().span.begin.line + 1);
+/// The test functions of a file with their lines, in the order of lines.
+fn test_functions(module: &FrozenModule, file: &str, source: &str) -> Vec<(usize, String)> {
+    let names = module.names().filter(|name| name.as_str().starts_with(TEST_FUNCTION_PREFIX));
+    let line =
+        |name: &str| definition_span(file, source, name).map_or(1, |span| span.resolve().span.begin.line + 1);
     let mut tests: Vec<(usize, String)> =
         names.map(|name| (line(name.as_str()), name.as_str().to_string())).collect();
     tests.sort();
     tests
 }
 
-/// Run one test in an interpreter of its own.
-fn run(
+/// Run one test in its own evaluator.
+fn run_test(
     module: &FrozenModule,
     (file, name): (&str, &str),
     registry: &Registry,
     limits: &Limits,
-    manner: Manner,
+    mode: LoadMode,
 ) -> Result<(), PolicyError> {
-    let somewhere = |what: String| PolicyError::Somewhere { file: file.to_string(), what };
-    let owned = module.get(name).map_err(|error| somewhere(error.to_string()))?;
-    if !Takes::of(owned.value()).is_some_and(|takes| takes.fits(0)) {
-        return Err(somewhere(format!("`{name}` must be a function without parameters")));
+    let failed = |message: String| PolicyError::Invalid { file: file.to_string(), message };
+    let owned = module.get(name).map_err(|error| failed(error.to_string()))?;
+    if !Signature::of_value(owned.value()).is_some_and(|signature| signature.accepts(0)) {
+        return Err(failed(format!("`{name}` must be a function without parameters")));
     }
     let call = || {
         Module::with_temp_heap(|scratch| {
-            let printer = Printer::in_manner(manner, limits);
+            let printer = mode.printer(limits);
             let mut eval = Evaluator::new(&scratch);
-            let unbound = |error| PolicyError::of(&starlark::Error::new_other(error), file);
-            let watch = limits.bind_file(&mut eval).map_err(unbound)?;
+            let not_limited = |error| PolicyError::from_starlark(&starlark::Error::new_other(error), file);
+            let watchdog = limits.limit_file_run(&mut eval).map_err(not_limited)?;
             eval.set_print_handler(&printer);
             eval.extra = Some(registry);
             let function = scratch.heap().access_owned_frozen_value(&owned);
-            let ended = eval.eval_function(function, &[], &[]);
-            ended.map(drop).map_err(|error| watch.told(PolicyError::of(&error, file)))
+            let outcome = eval.eval_function(function, &[], &[]);
+            outcome
+                .map(drop)
+                .map_err(|error| watchdog.with_exceeded_limit(PolicyError::from_starlark(&error, file)))
         })
     };
-    // The interpreter panics where a value grows beyond what it can count; nothing of ours is left half done by that.
-    let ended = catch_unwind(AssertUnwindSafe(call));
-    ended.unwrap_or_else(|_| Err(somewhere("a value grows beyond all bounds".to_string())))?;
-    match registry.expectations() {
-        0 => Err(somewhere(format!("`{name}` expects nothing, so it cannot fail"))),
+    // The interpreter panics if a value exceeds what it can represent. The panic leaves no state half changed: the
+    // evaluator is dropped.
+    let outcome = catch_unwind(AssertUnwindSafe(call));
+    outcome
+        .unwrap_or_else(|_| Err(failed("a value exceeds what the interpreter can represent".to_string())))?;
+    match registry.expectation_count() {
+        0 => Err(failed(format!("`{name}` has no expectation, so it cannot fail"))),
         _ => Ok(()),
     }
 }

@@ -1,12 +1,12 @@
-//! A process of its own for policies: no policy runs in the process of a server.
+//! Runs policies in a worker process, so that no policy runs in the process of a server.
 //!
-//! The bounds of [`Limits`] are looked at between the steps of the interpreter, and one step can take long. So the
-//! process has bounds that the kernel keeps, and whoever asks it has a clock: beyond it the process is killed, and the next
-//! request finds a new one with the same policies. Whatever a policy does, the one who asks gets an answer or an error.
+//! The interpreter checks [`Limits`] only between steps, and one step can take long. The worker process therefore has
+//! kernel resource limits, and the caller enforces a deadline: a late process is killed, and the next request starts
+//! a new one with the same bundle. Whatever a policy does, the caller gets an answer or an error.
 
-mod letter;
 mod pipe;
 mod process;
+mod protocol;
 mod serve;
 mod wire;
 
@@ -16,48 +16,48 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use muster_core::policy::Hook;
-use muster_core::rules::Rules;
+use muster_core::objects::policy::Hook;
+use muster_core::objects::policy::rules::Rules;
 use serde::{Deserialize, Serialize};
 
-use crate::calls::Calls;
+use crate::call_batch::CallBatch;
 use crate::error::PolicyError;
 use crate::limits::Limits;
-use crate::plain::Plain;
-use letter::{Answer, Prepare, Prepared};
-use process::Process;
+use crate::policy_value::PolicyValue;
+use process::WorkerProcess;
+use protocol::{ControlReply, ControlRequest, Reply};
 
 pub use serve::worker_main;
 
-/// Calls of the first letter to a function. Each may take as long as [`Limits`] let it, and all of them still fit into the
-/// clock of a server's own bundle.
-const FIRST_LETTER: usize = 32;
-/// Each letter holds this many times the calls of the letter before it while the worker answers soon. After a slow answer the
-/// next letter has [`FIRST_LETTER`] calls again.
-const LETTER_GROWTH: usize = 8;
-/// The most calls of a letter: their answers fit into [`Confinement::answer_bytes`].
-const LETTER_MAX: usize = 4_096;
-/// The tests of a bundle may take so many times as long as its files to load.
-const TESTS_TIME: u32 = 5;
-/// A letter that took less than this part of its clock was answered soon.
-const SOON: u32 = 16;
+/// Calls in the first message of a batch. Even if each takes as long as [`Limits`] allow, all of them fit into the call
+/// time that a server gives the bundle of the cluster.
+const FIRST_MESSAGE_CALLS: usize = 32;
+/// After a fast reply the next message has this many times the calls of the previous one; after a slow reply it has
+/// [`FIRST_MESSAGE_CALLS`] again.
+const MESSAGE_GROWTH_FACTOR: usize = 8;
+/// The most calls of a message. Their usual answers fit into [`Confinement::answer_bytes`].
+const MESSAGE_CALLS_MAX: usize = 4_096;
+/// The time for the tests of a bundle, in multiples of [`Confinement::load_time`].
+const TEST_TIME_FACTOR: u32 = 5;
+/// A reply is fast if it took less than this part of [`Confinement::call_time`].
+const FAST_REPLY_DIVISOR: u32 = 16;
 
-/// The bounds of a worker.
+/// The resource limits of a worker process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// Bytes of memory beyond what it has when it begins.
+    /// Address space beyond what the process has at its start.
     pub memory_bytes: u64,
-    /// Seconds of a processor for one request. They end a worker that nobody is there to kill.
+    /// CPU seconds for one request. They stop a worker whose caller is gone and cannot kill it.
     pub cpu_seconds: u64,
-    /// How long it may take to begin.
+    /// Deadline for the start of the process.
     pub start_time: Duration,
-    /// How long it may take to load a bundle.
+    /// Deadline for loading a bundle.
     pub load_time: Duration,
-    /// How long it may take to answer a letter of calls.
+    /// Deadline for a message with calls.
     pub call_time: Duration,
-    /// Bytes of one answer.
+    /// Bytes of one reply.
     pub answer_bytes: usize,
-    /// What the interpreter looks at: most policies that go too far end here, with their line.
+    /// Limits that the interpreter checks. Most policies that exceed a limit stop here, with the line in the error.
     pub limits: Limits,
 }
 
@@ -75,67 +75,64 @@ impl Default for Confinement {
     }
 }
 
-/// How a worker is started: a program and its words.
+/// The command that starts a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
-    /// The program.
+pub struct WorkerCommand {
     pub program: PathBuf,
-    /// Its words.
-    pub words: Vec<OsString>,
+    pub args: Vec<OsString>,
 }
 
-impl Launch {
-    /// This binary again, as `policy-worker`. The same one, even where another lies in its place by now.
-    pub fn this_binary() -> Launch {
-        Launch { program: "/proc/self/exe".into(), words: vec!["policy-worker".into()] }
+impl WorkerCommand {
+    /// The running binary with the argument `policy-worker`. It is the same binary even if its file was replaced.
+    pub fn this_binary() -> WorkerCommand {
+        WorkerCommand { program: "/proc/self/exe".into(), args: vec!["policy-worker".into()] }
     }
 }
 
-/// What a bundle is, as its worker says.
+/// What a worker reports about the bundle it loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Loaded {
-    /// What its files registered.
+pub struct LoadedBundle {
     pub rules: Rules,
-    /// The questions they answer.
+    /// The hooks that the files define.
     pub hooks: BTreeSet<Hook>,
-    /// Names and texts that they write.
+    /// Attribute names and string literals of the files.
     pub mentions: BTreeSet<String>,
-    /// The functions that can be called, with the files that tell them.
+    /// The callable functions, with the files that define them.
     pub functions: BTreeMap<String, Vec<String>>,
 }
 
-/// Asks policies in a process of their own. There is one process at a time, and none before it is needed.
+/// Calls policies in a worker process. There is at most one process at a time; it is started when it is needed.
 #[derive(Debug)]
 pub struct Worker {
-    launch: Launch,
+    command: WorkerCommand,
     confinement: Confinement,
-    process: Option<Process>,
-    /// The calls whose values the process holds.
-    held: Option<u64>,
-    /// Calls of the next letter, by function: a batch goes on with the size that the one before has reached.
-    letter_sizes: BTreeMap<String, usize>,
-    /// The last bundle that could be loaded: a new process begins with it.
+    process: Option<WorkerProcess>,
+    /// The batch whose values the process has cached.
+    cached_batch_id: Option<u64>,
+    /// Calls of the next message, by function. A batch continues with the size that the previous batch reached.
+    calls_per_message: BTreeMap<String, usize>,
+    /// The last bundle that loaded without error. A new process starts with it.
     files: BTreeMap<String, String>,
-    /// Its functions, with the files that tell them.
+    /// The functions of that bundle, with the files that define them.
     functions: BTreeMap<String, Vec<String>>,
 }
 
 impl Worker {
-    /// One that has nothing loaded.
-    pub fn new(launch: Launch, confinement: Confinement) -> Worker {
+    /// A worker without a bundle.
+    pub fn new(command: WorkerCommand, confinement: Confinement) -> Worker {
         Worker {
-            launch,
+            command,
             confinement,
             process: None,
-            held: None,
-            letter_sizes: BTreeMap::new(),
+            cached_batch_id: None,
+            calls_per_message: BTreeMap::new(),
             files: BTreeMap::new(),
             functions: BTreeMap::new(),
         }
     }
 
-    /// Load a bundle in place of the one before. If it cannot be loaded, that one stays.
-    pub fn load(&mut self, files: &BTreeMap<String, String>) -> Result<Loaded, PolicyError> {
+    /// Replace the bundle. If the new one does not load, the previous one stays.
+    pub fn load(&mut self, files: &BTreeMap<String, String>) -> Result<LoadedBundle, PolicyError> {
         if self.process.is_none() {
             self.start()?;
         }
@@ -145,81 +142,86 @@ impl Worker {
         Ok(loaded)
     }
 
-    /// Run the tests of a bundle, and say which fail.
-    pub fn test(&mut self, files: &BTreeMap<String, String>) -> Result<Vec<String>, PolicyError> {
+    /// Run the tests of a bundle, and return one line for each that fails.
+    pub fn run_tests(&mut self, files: &BTreeMap<String, String>) -> Result<Vec<String>, PolicyError> {
         if self.process.is_none() {
             self.start()?;
         }
-        let test = Prepare::Test { files: files.clone() }.written();
-        let within = self.confinement.load_time * TESTS_TIME;
-        match self.ask(test, (within, within))? {
-            Answer::Prepared(Prepared::Tested(failing)) => Ok(failing),
-            _ => Err(self.nonsense()),
+        let test = ControlRequest::Test { files: files.clone() }.encode();
+        let time = self.confinement.load_time * TEST_TIME_FACTOR;
+        match self.send_request(test, (time, time))? {
+            Reply::Control(ControlReply::Tested(failed)) => Ok(failed),
+            _ => Err(self.protocol_violation()),
         }
     }
 
-    /// Call the function of this name in the first file that tells it.
-    pub fn call(&mut self, function: &str, args: &[Plain]) -> Result<Plain, PolicyError> {
+    /// Call a function in the first file that defines it.
+    pub fn call(&mut self, function: &str, args: &[PolicyValue]) -> Result<PolicyValue, PolicyError> {
         let Some(file) = self.functions.get(function).and_then(|files| files.first()).cloned() else {
-            let what = format!("there is no function `{function}`");
-            return Err(PolicyError::Somewhere { file: "policy".to_string(), what });
+            let message = format!("there is no function `{function}`");
+            return Err(PolicyError::Invalid { file: "policy".to_string(), message });
         };
-        let said = self.call_each(&file, function, &Calls::one(args.to_vec()), Duration::MAX);
-        said.into_iter().next().unwrap_or_else(|| Err(self.nonsense()))
+        let answers = self.call_each(&file, function, &CallBatch::single(args.to_vec()), Duration::MAX);
+        answers.into_iter().next().unwrap_or_else(|| Err(self.protocol_violation()))
     }
 
-    /// Call a function of a file with each of these arguments. Their values are sent once, and the calls by few letters.
-    /// A call that fails is an error among the answers; a process that gives none is the same error for all that were
-    /// not answered before. A letter has [`Confinement::call_time`], and all of them together no more than `within`.
+    /// Call a function of a file once for each call of the batch. The values are sent once, and the calls in few
+    /// messages. The error of a failed call is among the answers; the failure of the process is the answer of all
+    /// calls that it has not answered. A message has [`Confinement::call_time`], and all messages together have
+    /// `within`.
     pub fn call_each(
         &mut self,
         file: &str,
         function: &str,
-        calls: &Calls,
+        calls: &CallBatch,
         within: Duration,
-    ) -> Vec<Result<Plain, PolicyError>> {
-        let began = Instant::now();
-        let mut size = self.letter_sizes.remove(function).unwrap_or(FIRST_LETTER);
-        let mut said = Vec::with_capacity(calls.len());
-        while said.len() < calls.len() {
-            let which = said.len()..calls.len().min(said.len() + size);
-            let asked_at = Instant::now();
-            let left = within.saturating_sub(asked_at.duration_since(began));
-            match self.values((file, function), calls, which, left) {
-                Ok(values) => said.extend(values),
-                Err(error) => said.resize(calls.len(), Err(error)),
+    ) -> Vec<Result<PolicyValue, PolicyError>> {
+        let started_at = Instant::now();
+        let mut size = self.calls_per_message.remove(function).unwrap_or(FIRST_MESSAGE_CALLS);
+        let mut answers = Vec::with_capacity(calls.len());
+        while answers.len() < calls.len() {
+            let range = answers.len()..calls.len().min(answers.len() + size);
+            let sent_at = Instant::now();
+            let left = within.saturating_sub(sent_at.duration_since(started_at));
+            match self.call_range((file, function), calls, range, left) {
+                Ok(values) => answers.extend(values),
+                Err(error) => answers.resize(calls.len(), Err(error)),
             }
-            let soon = asked_at.elapsed() * SOON < self.confinement.call_time;
-            size = if soon { (size * LETTER_GROWTH).min(LETTER_MAX) } else { FIRST_LETTER };
+            let is_fast = sent_at.elapsed() * FAST_REPLY_DIVISOR < self.confinement.call_time;
+            size = if is_fast {
+                (size * MESSAGE_GROWTH_FACTOR).min(MESSAGE_CALLS_MAX)
+            } else {
+                FIRST_MESSAGE_CALLS
+            };
         }
         if self.process.is_some() {
-            self.letter_sizes.insert(function.to_string(), size);
+            self.calls_per_message.insert(function.to_string(), size);
         }
-        said
+        answers
     }
 
-    fn values(
+    fn call_range(
         &mut self,
         function: (&str, &str),
-        calls: &Calls,
-        which: Range<usize>,
+        calls: &CallBatch,
+        range: Range<usize>,
         within: Duration,
-    ) -> Result<Vec<Result<Plain, PolicyError>>, PolicyError> {
-        self.revive()?;
-        let most = self.confinement.call_time;
-        let is_held = self.held == Some(calls.number());
-        let letter = letter::written_calls(function, (calls, is_held), &which);
-        match self.ask(letter, (within.min(most), most))? {
-            Answer::Values(said) if said.len() == which.len() => {
-                self.held = Some(calls.number());
-                Ok(said)
+    ) -> Result<Vec<Result<PolicyValue, PolicyError>>, PolicyError> {
+        self.ensure_process()?;
+        let call_time = self.confinement.call_time;
+        let is_cached = self.cached_batch_id == Some(calls.id());
+        let message = protocol::encode_calls(function, (calls, is_cached), &range);
+        match self.send_request(message, (within.min(call_time), call_time))? {
+            Reply::Values(answers) if answers.len() == range.len() => {
+                self.cached_batch_id = Some(calls.id());
+                Ok(answers)
             }
-            _ => Err(self.nonsense()),
+            _ => Err(self.protocol_violation()),
         }
     }
 
-    /// A process with the last bundle, where there is none.
-    fn revive(&mut self) -> Result<(), PolicyError> {
+    /// Start a process with the last bundle, unless one is running.
+    fn ensure_process(&mut self) -> Result<(), PolicyError> {
         if self.process.is_some() {
             return Ok(());
         }
@@ -230,52 +232,56 @@ impl Worker {
         loaded.map(drop)
     }
 
-    /// The process that answers now, if there is one.
+    /// The id of the running process.
     pub fn process_id(&self) -> Option<u32> {
-        self.process.as_ref().map(Process::id)
+        self.process.as_ref().map(WorkerProcess::id)
     }
 
     fn start(&mut self) -> Result<(), PolicyError> {
-        self.process = Some(Process::start(&self.launch, self.confinement.answer_bytes)?);
-        self.held = None;
-        self.letter_sizes.clear();
-        let confine = Prepare::Confine(self.confinement.clone()).written();
-        match self.ask(confine, (self.confinement.start_time, self.confinement.start_time))? {
-            Answer::Prepared(Prepared::Confined) => Ok(()),
-            _ => Err(self.nonsense()),
+        self.process = Some(WorkerProcess::start(&self.command, self.confinement.answer_bytes)?);
+        self.cached_batch_id = None;
+        self.calls_per_message.clear();
+        let confine = ControlRequest::Confine(self.confinement.clone()).encode();
+        match self.send_request(confine, (self.confinement.start_time, self.confinement.start_time))? {
+            Reply::Control(ControlReply::Confined) => Ok(()),
+            _ => Err(self.protocol_violation()),
         }
     }
 
-    fn load_into_process(&mut self, files: &BTreeMap<String, String>) -> Result<Loaded, PolicyError> {
-        let load = Prepare::Load { files: files.clone() }.written();
-        match self.ask(load, (self.confinement.load_time, self.confinement.load_time))? {
-            Answer::Prepared(Prepared::Loaded(loaded)) => Ok(loaded),
-            _ => Err(self.nonsense()),
+    fn load_into_process(&mut self, files: &BTreeMap<String, String>) -> Result<LoadedBundle, PolicyError> {
+        let load = ControlRequest::Load { files: files.clone() }.encode();
+        match self.send_request(load, (self.confinement.load_time, self.confinement.load_time))? {
+            Reply::Control(ControlReply::Loaded(loaded)) => Ok(loaded),
+            _ => Err(self.protocol_violation()),
         }
     }
 
-    /// The answer to a request, within what is left of the most that it may take. A process that gives none is gone
-    /// afterwards.
-    fn ask(&mut self, letter: Vec<u8>, (left, most): (Duration, Duration)) -> Result<Answer, PolicyError> {
-        let Some(process) = &mut self.process else { return Err(self.nonsense()) };
-        match process.ask(&letter, left) {
-            Ok(Answer::Prepared(Prepared::Wrong(error))) => Err(error),
-            Ok(answer) => Ok(answer),
-            Err(end) => {
+    /// Send a request and wait for its reply for `time_left`; the error names `time_limit`. A process that does not
+    /// reply is killed.
+    fn send_request(
+        &mut self,
+        message: Vec<u8>,
+        (time_left, time_limit): (Duration, Duration),
+    ) -> Result<Reply, PolicyError> {
+        let Some(process) = &mut self.process else { return Err(self.protocol_violation()) };
+        match process.request(&message, time_left) {
+            Ok(Reply::Control(ControlReply::Failed(error))) => Err(error),
+            Ok(reply) => Ok(reply),
+            Err(failure) => {
                 let memory_mib = self.confinement.memory_bytes >> 20;
                 self.process = None;
-                Err(ended(end.told(most, memory_mib)))
+                Err(worker_failed(failure.message(time_limit, memory_mib)))
             }
         }
     }
 
-    /// Who answers something else than was asked is not trusted with another request.
-    fn nonsense(&mut self) -> PolicyError {
+    /// Kill a process that sent an unexpected reply: it is not trusted with another request.
+    fn protocol_violation(&mut self) -> PolicyError {
         self.process = None;
-        ended("its process answered something that was not asked".to_string())
+        worker_failed("the worker sent a reply that does not match the request".to_string())
     }
 }
 
-fn ended(what: String) -> PolicyError {
-    PolicyError::Ended { what }
+fn worker_failed(message: String) -> PolicyError {
+    PolicyError::WorkerFailed { message }
 }

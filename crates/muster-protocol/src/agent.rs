@@ -1,251 +1,251 @@
-//! Between server and agent: what a node is, what it owes, and what it says it has.
+//! Server-agent protocol: registration, orders, reports. Steps 9 to 11 of the path of a job.
 //!
-//! Orders are the full list each time, so a lost message costs a moment and never a job. An agent keeps the
-//! newest orders by (epoch, generation), refuses older ones, and repeats an end until the orders no longer
-//! name that attempt.
+//! Orders are the full list each time, so a lost message causes a delay and never the loss of a job. An agent keeps the
+//! newest orders by (epoch, generation), refuses older ones, and repeats the report of an end until the orders no
+//! longer name that attempt.
 //!
-//! Each start of an agent is an incarnation with an id of its own. Orders name the incarnation that the journal
-//! knows, so orders that were sent to a former incarnation are refused by its successor: it has forgotten which
-//! orders were the newest, and after the loss of a disk also what it has launched.
+//! Each start of an agent is an incarnation with its own id. Orders name the incarnation that the journal knows, so an
+//! agent refuses orders that were meant for its predecessor: it no longer knows which orders were the newest, and after
+//! the loss of its disk it does not know which attempts it has launched.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What an agent says its machine is.
+/// Registration of a node by its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
-    /// The node's name.
+    /// Name of the node.
     pub node: String,
-    /// Host name, for people and for the tasks of a gang.
+    /// Host name, for display and for the tasks of a gang.
     #[serde(default)]
     pub hostname: String,
-    /// Address, for people and for the tasks of a gang; empty where it has none of its own.
+    /// Address, for display and for the tasks of a gang; empty if the node has no address of its own.
     #[serde(default)]
     pub address: String,
     /// CPU cores.
     pub cpus: u32,
     /// Main memory.
     pub memory_mib: u64,
-    /// The devices, by index.
+    /// GPUs, by index.
     #[serde(default)]
-    pub gpus: Vec<Gpu>,
-    /// Its NUMA nodes, by number; empty where they are not known.
+    pub gpus: Vec<RegisteredGpu>,
+    /// NUMA nodes, by number; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub numa: Vec<Numa>,
-    /// Which rack it stands in.
+    pub numa: Vec<RegisteredNumaNode>,
+    /// Rack of the node.
     #[serde(default)]
     pub rack: Option<String>,
-    /// Which block of racks it stands in.
+    /// Block of racks that contains the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<String>,
-    /// Which power feed it hangs on.
+    /// Power feed of the node.
     #[serde(default)]
     pub power_feed: Option<String>,
-    /// Free words for placement.
+    /// Node labels, for placement.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Kept away from jobs that do not tolerate them.
+    /// Taints: they keep jobs off the node that do not tolerate them.
     #[serde(default)]
     pub taints: Vec<String>,
     /// Version of the agent.
     #[serde(default)]
     pub agent_version: String,
-    /// This start of the agent. Empty for an agent that lives and dies with the server process.
+    /// Id of this start of the agent. Empty for an agent within the server process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub incarnation: String,
-    /// The devices are simulated.
+    /// True if the GPUs are simulated.
     #[serde(default)]
     pub simulated: bool,
 }
 
-/// What does not change about a GPU.
+/// Permanent properties of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
-    /// Unique in the world.
+pub struct RegisteredGpu {
+    /// Globally unique id of the device.
     pub uuid: String,
-    /// As the driver spells it.
+    /// Model name as the driver reports it.
     pub model: String,
     /// Memory of the device.
     pub memory_mib: u64,
-    /// NUMA node it hangs on, where known.
+    /// NUMA node that it is attached to, if known.
     #[serde(default)]
     pub numa_node: Option<u32>,
-    /// Indexes of the GPUs it reaches by NVLink.
+    /// Indexes of the GPUs that are connected by NVLink.
     #[serde(default)]
     pub nvlink: Vec<u8>,
-    /// Processor socket it hangs on, where known.
+    /// Processor socket that it is attached to, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<u32>,
-    /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
+    /// PCIe switch that it is attached to, if there is one and it is known; numbered within the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie_switch: Option<u32>,
-    /// What it is partitioned into; nothing if it is whole.
+    /// MIG instances; empty if the GPU is not partitioned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mig: Vec<MigInstance>,
-    /// Power limit, where known.
+    /// Power limit, if known.
     #[serde(default)]
     pub power_limit_milliwatts: Option<u64>,
 }
 
-/// An instance of a partitioned GPU.
+/// A MIG instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigInstance {
-    /// As the driver names it, for example `1g.18gb`.
+    /// MIG profile, for example `1g.18gb`.
     pub profile: String,
-    /// Where on the device it begins.
+    /// First memory slice of the instance.
     pub start: u8,
 }
 
-/// A NUMA node: cores and the memory that is near to them.
+/// A NUMA node: cores and the memory next to them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Numa {
+pub struct RegisteredNumaNode {
     /// CPU cores.
     pub cpus: u32,
     /// Main memory.
     pub memory_mib: u64,
-    /// Processor socket it belongs to.
+    /// Processor socket that contains it.
     pub socket: u32,
 }
 
-/// Everything a node owes, at one moment.
+/// Full list of attempts that a node must run or stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders {
-    /// To which node.
+    /// Node that receives the orders.
     pub node: String,
-    /// To which incarnation of its agent: the one that the journal knew when the orders were computed.
+    /// Incarnation of the agent that receives them: the one in the journal when the orders were computed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub incarnation: String,
-    /// Under which leadership.
+    /// Epoch of the leader that computed the orders.
     pub epoch: u64,
-    /// Grows with every change of the cluster; older orders are ignored.
+    /// Grows with every change of the cluster; an agent ignores older orders.
     pub generation: u64,
-    /// Every attempt with a part on this node that has not ended.
-    pub attempts: Vec<Order>,
-    /// The pools of policies that have devices on this node, and how those devices are to be driven and looked after.
+    /// All attempts with tasks on this node that have not ended.
+    pub attempts: Vec<AttemptOrder>,
+    /// Policy pools with GPUs on this node, with their settings for power, tuning and health checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolOrder>,
 }
 
-/// A pool, as far as this node is concerned. Numbers of policies are told in thousandths.
+/// The part of a policy pool on this node. Numbers of policies are in thousandths.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PoolOrder {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its devices on this node, by index.
+    /// GPUs of the pool on this node, by index.
     pub gpus: Vec<u8>,
-    /// How they are driven: `performance`, `balanced`, `adaptive` or `efficiency`.
+    /// Power policy of the GPUs: `performance`, `balanced`, `adaptive` or `efficiency`.
     pub power_policy: String,
-    /// Warmer than this they are not given out.
+    /// GPUs above this temperature get no job.
     pub max_temp_milli_c: i64,
-    /// Less healthy than this they are not given out.
+    /// GPUs below this health get no job.
     pub health_threshold_milli: i64,
-    /// How they are tuned.
+    /// Tuning of the GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tuning: Vec<Wish>,
-    /// What is to be looked at.
+    pub tuning: Vec<DeviceDirective>,
+    /// Health checks of the GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub checks: Vec<Wish>,
+    pub health_checks: Vec<DeviceDirective>,
 }
 
-/// Something that a policy wants of devices, in its own words.
+/// A tuning or health-check directive of a policy, passed through unparsed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Wish {
-    /// What.
+pub struct DeviceDirective {
+    /// Name of the directive.
     pub name: String,
-    /// What else was said of it, as it is written.
+    /// Further fields of the directive, as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
 }
 
-/// One attempt, as far as this node is concerned.
+/// The part of an attempt on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    /// The job, `job-42`.
+pub struct AttemptOrder {
+    /// Job id, for example `job-42`.
     pub job: String,
-    /// The attempt's number.
+    /// Number of the attempt.
     pub attempt: u32,
     /// When it was placed, in Unix milliseconds.
     pub placed_at_ms: i64,
-    /// The server has already heard that this part runs: it must not be launched again, only adopted.
+    /// The agent has already reported that these tasks run: they must not be launched again, only adopted.
     pub started: bool,
     /// The tasks on this node.
     pub tasks: Vec<TaskOrder>,
     /// Tasks of the whole gang, on all nodes.
     pub gang_size: u32,
-    /// The nodes of the whole gang, each once, in order of rank; empty where a server did not say.
+    /// Nodes of the whole gang, each once, in order of rank; empty if the server did not send them.
     #[serde(default)]
     pub nodes: Vec<String>,
-    /// Which of them this node is, from 0.
+    /// Position of this node in `nodes`, from 0.
     #[serde(default)]
     pub node_rank: u32,
-    /// Where the first of them can be reached.
+    /// Address of the first node.
     #[serde(default)]
     pub master_address: String,
-    /// What to run.
-    pub run: Run,
-    /// Name, tenant and user, for the environment of the job.
+    /// Program to run.
+    pub run: RunSpec,
+    /// Name of the job, for its environment.
     pub name: String,
-    /// Who pays.
+    /// Tenant of the job.
     pub tenant: String,
-    /// Who asked.
+    /// User who submitted the job.
     pub user: String,
-    /// Free words for machines.
+    /// Annotations of the job.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// The most that each of its GPUs may draw, where a policy says so.
+    /// Power limit of each of its GPUs, if a policy sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milliwatts_max: Option<u64>,
-    /// Set when the attempt must end.
+    /// Set if the attempt must stop.
     #[serde(default)]
-    pub stop: Option<Stop>,
+    pub stop: Option<StopOrder>,
 }
 
 /// One task of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskOrder {
-    /// Rank inside the gang.
+    /// Rank within the gang.
     pub rank: u32,
-    /// The name of its group.
+    /// Name of its task group.
     #[serde(default)]
     pub group: String,
-    /// Rank inside its group.
+    /// Rank within its task group.
     #[serde(default)]
     pub group_rank: u32,
-    /// Devices it holds, by index.
+    /// GPUs that it holds, by index.
     pub gpus: Vec<u8>,
-    /// What it has of its device, where that is not all of it.
+    /// Its share of the GPU, if it does not hold the whole GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<TaskShare>,
-    /// The NUMA nodes of its devices; none where not all of them are known.
+    /// NUMA nodes of its GPUs; empty if not all of them are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numa_nodes: Vec<u32>,
-    /// CPU cores it holds.
+    /// CPU cores that it holds.
     pub cpus: u32,
-    /// Main memory it holds.
+    /// Main memory that it holds.
     pub memory_mib: u64,
 }
 
-/// What a task has of its device.
+/// The share of a GPU that a task holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskShare {
-    /// How the device is shared: `mig`, `mps` or `time-slice`.
+    /// Sharing mode: `mig`, `mps` or `time-slice`.
     pub mode: String,
-    /// Thousandths of its compute.
+    /// Compute share in thousandths.
     pub compute_milli: u32,
-    /// What the task may use of its memory.
+    /// GPU memory that the task may use.
     pub memory_mib: u64,
-    /// What the instance is called, where it is one.
+    /// MIG profile, if the share is a MIG instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Where on the device the instance begins.
+    /// First memory slice of the MIG instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<u8>,
 }
 
-/// What to run.
+/// Program of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Run {
+pub struct RunSpec {
     /// An OCI image.
     #[serde(default)]
     pub image: Option<String>,
@@ -255,7 +255,7 @@ pub struct Run {
     /// A command, without a shell.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Its further arguments.
+    /// Further arguments of the command.
     #[serde(default)]
     pub args: Vec<String>,
     /// Environment variables.
@@ -266,70 +266,70 @@ pub struct Run {
     pub directory: Option<String>,
 }
 
-/// An attempt must end.
+/// Order to stop an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stop {
-    /// Since when, in Unix milliseconds.
+pub struct StopOrder {
+    /// Time of the order, in Unix milliseconds.
     pub since_ms: i64,
-    /// How long the processes may take before they are killed.
+    /// Grace: time between SIGTERM and SIGKILL.
     pub grace_ms: i64,
-    /// Why, for the log of the job.
+    /// Reason, for the log of the job.
     pub why: String,
 }
 
-/// What an agent says of its own accord.
+/// Message of an agent to the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
-    /// It is there; sent first and again when something about the machine changes.
+    /// Registration; sent first, and again when the machine changes.
     Registered(Box<Registration>),
-    /// It is still there.
+    /// Sign of life.
     Heartbeat {
-        /// Which node.
+        /// Name of the node.
         node: String,
     },
-    /// Its part of an attempt runs.
+    /// The tasks of an attempt on this node run.
     Started {
-        /// Which node.
+        /// Name of the node.
         node: String,
-        /// Which job.
+        /// Job id.
         job: String,
-        /// Which attempt.
+        /// Number of the attempt.
         attempt: u32,
-        /// The incarnation of the agent that says so.
+        /// Incarnation of the reporting agent.
         #[serde(default)]
         incarnation: String,
     },
-    /// Its part of an attempt is over; repeated until the orders no longer name it.
+    /// The tasks of an attempt on this node have ended; repeated until the orders no longer name the attempt.
     Ended {
-        /// Which node.
+        /// Name of the node.
         node: String,
-        /// Which job.
+        /// Job id.
         job: String,
-        /// Which attempt.
+        /// Number of the attempt.
         attempt: u32,
-        /// How.
+        /// How the processes ended.
         exit: Exit,
-        /// The agent had told it to stop before it ended. Tells work that finished just in time from work
-        /// that was cut short.
+        /// The agent had sent the stop signal before the processes ended. Distinguishes work that finished in time
+        /// from work that was interrupted.
         stopped: bool,
-        /// How long ago the processes were gone, by the clock of the node; absent where nobody saw the end.
+        /// How long ago the processes ended, by the clock of the node; absent if the end was not observed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended_ms_ago: Option<i64>,
-        /// The incarnation of the agent that says so.
+        /// Incarnation of the reporting agent.
         #[serde(default)]
         incarnation: String,
     },
     /// Readings of a GPU.
     GpuReading {
-        /// Which node.
+        /// Name of the node.
         node: String,
-        /// The device.
+        /// Index of the GPU.
         gpu: u8,
-        /// In °C, where it can be read.
+        /// In °C, if it can be read.
         temperature_c: Option<i32>,
-        /// Errors counted so far.
+        /// Number of errors so far.
         errors: u32,
-        /// The newest error, in words.
+        /// Description of the newest error.
         last_error: String,
     },
 }
@@ -337,12 +337,12 @@ pub enum Report {
 /// How the processes of an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
-    /// By themselves.
+    /// With an exit code.
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// They never started.
+    /// They were never started; the reason.
     NotStarted(String),
-    /// They are gone and nobody saw how.
+    /// They ended unobserved; what is known.
     Unknown(String),
 }

@@ -1,29 +1,29 @@
-//! The cluster as a whole.
+//! Status of the cluster, health of the server, and identity of the caller.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Counters of the cluster, and who answers.
+/// Counters of the cluster, and the role of the server that answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClusterStatus {
     /// GPUs of all nodes.
     pub total_gpus: u64,
-    /// GPUs that could be given out now.
+    /// GPUs free for placement now.
     pub available_gpus: u64,
-    /// Nodes.
+    /// Number of nodes.
     pub total_nodes: u64,
-    /// Nodes that are heard from.
+    /// Nodes whose agent is connected.
     pub online_nodes: u64,
-    /// Jobs ever accepted; tasks of arrays count each.
+    /// Jobs accepted so far; each task of an array counts.
     pub total_jobs: u64,
-    /// Jobs that wait and were not preempted; those are counted in `jobs_by_state`.
+    /// Waiting jobs without preempted ones, which `jobs_by_state` counts.
     pub pending_jobs: u64,
-    /// Jobs that run.
+    /// Running jobs.
     pub running_jobs: u64,
 
-    /// GPUs that somebody holds.
+    /// GPUs with a lease.
     pub allocated_gpus: u64,
     /// GPUs by model.
     pub gpus_by_model: BTreeMap<String, GpuCount>,
@@ -31,24 +31,24 @@ pub struct ClusterStatus {
     pub nodes_by_state: BTreeMap<String, u64>,
     /// Jobs by state.
     pub jobs_by_state: BTreeMap<String, u64>,
-    /// Jobs that a person holds.
+    /// Held jobs.
     pub held_jobs: u64,
-    /// Tenants.
+    /// Number of tenants.
     pub tenants: u64,
-    /// All devices are simulated.
+    /// True if all GPUs are simulated.
     pub simulated: bool,
-    /// What this server is: `leading`, `standby`, `starting` or `away`.
+    /// Role of this server: `leading`, `standby`, `starting` or `away`.
     #[schema(example = "leading")]
     pub role: String,
-    /// The leading server, where this one stands by.
+    /// Name of the leader, if this server is a standby.
     pub leader: Option<String>,
-    /// The turn of the leader, where this one leads.
+    /// Epoch of the leader; absent on a standby.
     pub epoch: Option<u64>,
-    /// Number of the newest journal entry that is shown here.
+    /// Number of the newest journal entry that this answer includes.
     pub seq: u64,
     /// Version of the server.
     pub version: String,
-    /// The time of the server, RFC 3339.
+    /// Current time of the server, RFC 3339.
     pub time: String,
     /// The same in Unix milliseconds.
     pub time_ms: i64,
@@ -57,35 +57,35 @@ pub struct ClusterStatus {
 /// GPUs of one model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GpuCount {
-    /// In all.
+    /// All GPUs of the model.
     pub total: u64,
-    /// That could be given out now.
+    /// GPUs free for placement now.
     pub available: u64,
-    /// That somebody holds.
+    /// GPUs with a lease.
     pub allocated: u64,
 }
 
-/// Whether the server can serve.
+/// Health of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// `healthy` or `unhealthy`.
     #[schema(example = "healthy")]
     pub status: String,
-    /// What this server is.
+    /// Role of this server: `leading`, `standby`, `starting` or `away`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Why it cannot serve.
+    /// Why the server cannot serve requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// Who the caller is to the server.
+/// Name, role and tenant of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Myself {
-    /// The name under which acts are recorded.
+pub struct CallerIdentity {
+    /// Name under which acts are recorded in the audit log.
     pub name: String,
     /// `viewer`, `member`, `tenant-admin`, `operator` or `admin`.
     pub role: String,
-    /// The tenant it belongs to; absent for roles that reach every tenant.
+    /// Tenant of the caller; absent for roles with access to all tenants.
     pub tenant_id: Option<String>,
 }

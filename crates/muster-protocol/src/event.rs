@@ -1,43 +1,43 @@
-//! What happened, as people and dashboards follow it.
+//! Events of the journal, for event streams and dashboards.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One fact of the journal. Secrets are left out.
+/// One event of the journal. Secrets are removed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Its number; also the `id` of the server-sent event.
+    /// Sequence number; also the `id` of the server-sent event.
     pub seq: u64,
-    /// Under which leadership.
+    /// Epoch of the leader that recorded it.
     pub epoch: u64,
-    /// When, RFC 3339.
+    /// Time of the event, RFC 3339.
     pub at: String,
     /// The same in Unix milliseconds.
     pub at_ms: i64,
-    /// What kind of fact, also the `event` of the server-sent event.
+    /// Kind of event; also the `event` of the server-sent event.
     #[schema(example = "JobPlaced")]
     pub kind: String,
-    /// The job it is about, if it is about one.
+    /// Job of the event, if it concerns one.
     pub job_id: Option<String>,
-    /// All of it.
+    /// All fields of the event.
     #[schema(value_type = Object)]
     pub data: serde_json::Value,
 }
 
-/// Facts, oldest first.
+/// Events, oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EventList {
-    /// The facts.
+    /// The events.
     pub events: Vec<Event>,
-    /// Send it as `after` to go on; the same as before when there was nothing new.
+    /// Send it as `after` for the next events; unchanged if there were none.
     pub next_after: u64,
 }
 
-/// A listener was too slow and has missed facts: connect again, they are read from the journal.
+/// The client was too slow and has missed events. It must reconnect; the missed events are then read from the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lagged {
-    /// The last number that was sent.
+    /// Sequence number of the last event that was sent.
     pub after: u64,
-    /// A sentence for people.
+    /// Message for display.
     pub message: String,
 }

@@ -1,36 +1,36 @@
-//! Devices.
+//! GPUs: status, health and partitioning.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::share::Holder;
+use crate::gpu_share::Holder;
 
-/// A GPU, as it stands now. What cannot be read is absent: an unknown GPU is not a cold GPU.
+/// Current status of a GPU. A value that cannot be read is null, never zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Gpu {
     /// Node and index.
     #[schema(example = "gpu01/gpu-3")]
     pub id: String,
-    /// Its node.
+    /// Node of the GPU.
     pub node_id: String,
-    /// Its place in the node, from 0.
+    /// Index on its node, from 0.
     pub index: u8,
-    /// Unique in the world.
+    /// Globally unique id of the device.
     pub uuid: String,
-    /// As the driver spells it.
+    /// Model name as the driver reports it.
     pub model: String,
-    /// What CUDA calls its generation, where the model is known.
+    /// CUDA compute capability, if the model is known.
     #[schema(example = "9.0")]
     #[serde(default)]
     pub compute_capability: Option<String>,
-    /// CUDA cores, where the model is known.
+    /// CUDA cores, if the model is known.
     #[serde(default)]
     pub cuda_cores: Option<u32>,
-    /// Tensor cores, where the model is known.
+    /// Tensor cores, if the model is known.
     #[serde(default)]
     pub tensor_cores: Option<u32>,
-    /// `free`, `held`, `shared` (held in part), `partitioned` (nobody holds an instance of it), `claimed` (kept for a job
-    /// that others make room for), `cooling` or `out` (unhealthy, or its node takes no work).
+    /// `free`, `held`, `shared` (held in part), `partitioned` (no MIG instance is held), `claimed` (held for a
+    /// preemptor whose victims are stopping), `cooling` or `out` (unhealthy, or its node takes no jobs).
     #[schema(example = "free")]
     pub state: String,
     /// Memory of the device in MiB.
@@ -39,37 +39,37 @@ pub struct Gpu {
     pub memory_used_mb: Option<u64>,
     /// Memory free in MiB. Always null in this version: it is not measured yet.
     pub memory_free_mb: Option<u64>,
-    /// Somebody holds it or a part of it.
+    /// True if a job holds it or a part of it.
     pub allocated: bool,
-    /// Thousandths of its compute that are held.
+    /// Compute in use by leases, in thousandths.
     #[serde(default)]
     pub used_milli: u32,
-    /// The attempt that holds all of it; absent for callers who may not see it.
+    /// Attempt that holds the whole GPU; absent if the caller may not see it.
     pub allocation_id: Option<String>,
-    /// The job that holds all of it; absent for callers who may not see it.
+    /// Job that holds the whole GPU; absent if the caller may not see it.
     pub job_id: Option<String>,
-    /// The tenant that holds all of it; absent for callers who may not see it.
+    /// Tenant that holds the whole GPU; absent if the caller may not see it.
     pub tenant_id: Option<String>,
-    /// Who holds it or parts of it, as far as the caller may see them.
+    /// Jobs that hold it or parts of it, if visible to the caller.
     #[serde(default)]
     pub holders: Vec<Holder>,
     /// `healthy`, `warning`, `degraded` or `unhealthy`.
     #[schema(example = "healthy")]
     pub health: String,
-    /// Why, in a sentence; empty when healthy.
+    /// Reason of the health level, in a sentence; empty if healthy.
     pub health_why: String,
     /// The operator who declared it `warning` or worse, until an operator declares it `healthy`.
     #[serde(default)]
     pub health_declared_by: Option<String>,
-    /// Since when, RFC 3339.
+    /// Start of the current health level, RFC 3339.
     pub health_since: String,
-    /// It cools and is not given out before this moment.
+    /// End of the cooling period; the GPU gets no job before.
     pub cooling_until: Option<String>,
-    /// It is too hot to be given out.
+    /// True if the GPU is too hot for a new job.
     pub thermal_throttle: bool,
-    /// Above this temperature in °C it cools before it is given out again.
+    /// Temperature threshold in °C; above it the GPU cools before it gets another job.
     pub max_temperature: i32,
-    /// How long it cools, in seconds.
+    /// Length of the cooling period in seconds.
     pub cooling_period: i64,
     /// Utilisation, 0 to 1. Always null in this version: it is not measured yet.
     pub utilization: Option<f64>,
@@ -78,47 +78,47 @@ pub struct Gpu {
     /// Errors counted by the device at the newest reading; absent until this server has one.
     #[serde(default)]
     pub error_count: Option<u32>,
-    /// The newest error that the agent reported, where there was one since this server started.
+    /// Newest error that the agent has reported since this server started.
     #[serde(default)]
     pub last_error: Option<String>,
-    /// When this server last had a reading of it, RFC 3339.
+    /// Time of the newest reading on this server, RFC 3339.
     #[serde(default)]
     pub last_health_check: Option<String>,
-    /// When this server last heard from the agent of its node, RFC 3339.
+    /// Last message from the agent of its node to this server, RFC 3339.
     #[serde(default)]
     pub last_heartbeat: Option<String>,
     /// Power drawn in watts. Always null in this version: it is not measured yet.
     pub power_usage: Option<f64>,
-    /// Power limit in watts, where known.
+    /// Power limit in watts, if known.
     pub power_limit_w: Option<f64>,
-    /// NUMA node it hangs on, where known.
+    /// NUMA node that it is attached to, if known.
     pub numa_node: Option<u32>,
-    /// Indexes of the GPUs it reaches by NVLink.
+    /// Indexes of the GPUs that are connected by NVLink.
     pub nvlink: Vec<u8>,
-    /// Processor socket it hangs on, where known.
+    /// Processor socket that it is attached to, if known.
     #[serde(default)]
     pub socket: Option<u32>,
-    /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
+    /// PCIe switch that it is attached to, if there is one and it is known; numbered within the node.
     #[serde(default)]
     pub pcie_switch: Option<u32>,
-    /// What it is partitioned into, by place; empty if it is whole.
+    /// MIG instances, by first memory slice; empty if the GPU is not partitioned.
     #[serde(default)]
     pub mig: Vec<GpuInstance>,
-    /// What it could be partitioned into, from the smallest; empty if its model cannot be, or is not known.
+    /// MIG profiles of the model, smallest first; empty if the model has no MIG or is not known.
     #[serde(default)]
     #[schema(example = json!(["1g.18gb", "3g.71gb"]))]
     pub mig_profiles: Vec<String>,
 }
 
-/// An instance of a partitioned GPU.
+/// A MIG instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct GpuInstance {
-    /// As the driver names it.
+    /// MIG profile.
     #[schema(example = "3g.71gb")]
     pub profile: String,
-    /// Where on the device it begins.
+    /// First memory slice of the instance.
     pub start: u8,
-    /// Somebody holds it.
+    /// True if a job holds it.
     pub held: bool,
 }
 
@@ -127,35 +127,35 @@ pub struct GpuInstance {
 pub struct GpuList {
     /// In order of node and index.
     pub gpus: Vec<Gpu>,
-    /// How many there are.
+    /// Number of GPUs.
     pub total: u64,
 }
 
-/// What to change of a GPU. What is not sent stays. Its hardware is what the agent of its node reports.
+/// Changes of a GPU. A field that is not sent stays unchanged. Hardware properties come from the agent of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GpuChange {
     /// `healthy`, `warning`, `degraded` or `unhealthy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<String>,
-    /// Profiles to partition it into; an empty list makes it whole again.
+    /// MIG profiles to partition it into; an empty list removes the partitioning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profiles: Option<Vec<String>>,
-    /// Why.
+    /// Reason; may be empty.
     pub why: String,
 }
 
-/// An operator's word about the health of a GPU.
+/// Health of a GPU as declared by an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GpuHealthChange {
     /// `healthy`, `warning`, `degraded` or `unhealthy`.
     pub health: String,
-    /// Why.
+    /// Reason; may be empty.
     #[serde(default)]
     pub why: String,
-    /// What happens to the jobs on it: `keep` lets them run on, `requeue` stops them and queues them again, `stop`
-    /// ends them. `keep` when not given.
+    /// Jobs on the GPU: `keep` leaves them running, `requeue` stops and requeues them, `stop` ends them. Default:
+    /// `keep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "requeue")]
     pub jobs: Option<String>,
@@ -164,23 +164,24 @@ pub struct GpuHealthChange {
 /// A GPU whose health was declared, and the jobs on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct GpuHealthDeclared {
-    /// The GPU as it is now.
+    /// The GPU after the declaration.
     #[serde(flatten)]
     pub gpu: Gpu,
-    /// What happens to the jobs: `keep`, `requeue` or `stop`.
+    /// Rule for the jobs on the GPU: `keep`, `requeue` or `stop`.
     pub jobs_rule: String,
-    /// The jobs that held something of it.
+    /// Jobs that held the GPU or a part of it.
     pub jobs: Vec<String>,
 }
 
-/// What a GPU that nobody uses is to be partitioned into.
+/// New partitioning of an idle GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GpuPartition {
-    /// Instances of these profiles, each where it spoils least; none make it whole again.
+    /// MIG profiles of the instances, each placed where it blocks the fewest other profiles; an empty list removes the
+    /// partitioning.
     #[schema(example = json!(["3g.71gb", "4g.71gb"]))]
     pub profiles: Vec<String>,
-    /// Why.
+    /// Reason; may be empty.
     #[serde(default)]
     pub why: String,
 }

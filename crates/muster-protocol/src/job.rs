@@ -1,87 +1,88 @@
-//! A job as the server shows it: where it stands, and all that was asked.
+//! Jobs in lists and in detail, their attempts and their output.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::amount::Amount;
+use crate::gpu_amount::GpuAmount;
+use crate::gpu_share::Share;
 use crate::score::Score;
-use crate::share::Share;
 
-/// The state of a job; the finer word is the phase.
+/// State of a job. The phase is more detailed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// Waits, is held, or is being started.
+    /// Waits, is held, or is starting.
     Pending,
-    /// Runs, is being stopped, or its node is out of sight.
+    /// Runs, is stopping, or its node is unreachable.
     Running,
     /// Ended with exit code 0.
     Completed,
-    /// Ended in any other way of its own.
+    /// Ended otherwise, and was not cancelled.
     Failed,
-    /// Ran, lost its place, and waits again.
+    /// Was preempted and waits again.
     Preempted,
-    /// A person ended it.
+    /// Was cancelled.
     Cancelled,
 }
 
 /// A job as lists show it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobSummary {
-    /// Its id for ever; `job-42.3` for one task of an array.
+    /// Permanent id; `job-42.3` for one task of an array.
     #[schema(example = "job-42")]
     pub id: String,
     /// The same as `id`.
     #[schema(example = "job-42")]
     pub job_id: String,
-    /// Who pays.
+    /// Tenant of the job.
     pub tenant_id: String,
-    /// Who asked.
+    /// User who submitted it.
     pub user: String,
-    /// For people.
+    /// Display name; need not be unique.
     pub name: String,
-    /// Where it stands.
+    /// State of the job.
     pub state: JobState,
-    /// The finer word: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`, `Cancelled`.
+    /// Phase, more detailed than `state`: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`,
+    /// `Cancelled`.
     #[schema(example = "Queued")]
     pub phase: String,
-    /// Why it is held, waits again, or ended, in a sentence; may be empty.
+    /// Why it is held, was queued again, or ended, in a sentence; may be empty.
     pub message: String,
-    /// The most telling reason why it waits, in a sentence; `reasons` of the job itself has them all.
+    /// Most significant wait reason, in a sentence; `reasons` of the job lists all.
     #[serde(default)]
     pub waits_for: Option<String>,
-    /// As asked, or as changed since.
+    /// Priority as submitted or changed, without aging and fair share.
     pub priority: u32,
-    /// GPUs, all tasks together, whole or shared: what it holds now, or else what it needs at least.
+    /// GPUs of all tasks, whole or shared: those it holds now, otherwise the fewest it needs.
     pub gpu_count: u64,
-    /// How much of GPUs that is, where parts are among them: half a GPU is 0.5.
+    /// Amount of GPUs, if it includes GPU shares: half a GPU is 0.5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
-    pub gpu_amount: Option<Amount>,
-    /// GPU memory asked for each GPU in MiB; the mean where tasks differ.
+    pub gpu_amount: Option<GpuAmount>,
+    /// Requested memory per GPU in MiB; the mean if tasks differ.
     pub gpu_memory_mb: u64,
-    /// CPU cores, all tasks together.
+    /// CPU cores of all tasks.
     pub cpu_cores: u64,
-    /// Main memory in MiB, all tasks together.
+    /// Main memory of all tasks, in MiB.
     pub memory_mb: u64,
     /// Time limit in whole minutes, rounded up.
     pub max_runtime_minutes: Option<u64>,
-    /// Time limit, for people.
+    /// Time limit, for display.
     #[schema(example = "2h30m")]
     pub max_runtime: Option<String>,
     /// Time limit in milliseconds.
     pub time_limit_ms: Option<i64>,
-    /// When it was accepted, RFC 3339.
+    /// Time of submission, RFC 3339.
     pub submitted_at: String,
     /// The same in Unix milliseconds.
     pub submitted_at_ms: i64,
-    /// When its attempt got its GPUs; absent while it waits, also after a former attempt.
+    /// When its attempt was placed; absent while the job waits, also after an earlier attempt.
     pub scheduled_at: Option<String>,
     /// The same in Unix milliseconds.
     pub scheduled_at_ms: Option<i64>,
-    /// When its attempt was seen running; absent while it waits, also after a former attempt.
+    /// When its attempt was reported as running; absent while the job waits, also after an earlier attempt.
     pub started_at: Option<String>,
     /// The same in Unix milliseconds.
     pub started_at_ms: Option<i64>,
@@ -89,192 +90,192 @@ pub struct JobSummary {
     pub completed_at: Option<String>,
     /// The same in Unix milliseconds.
     pub completed_at_ms: Option<i64>,
-    /// It is not placed before this moment.
+    /// The job is not placed before this time.
     pub start_after: Option<String>,
-    /// How long its attempt has run, for people; absent while it waits.
+    /// Runtime of its attempt, for display; absent while the job waits.
     pub actual_duration: Option<String>,
     /// The same in milliseconds.
     pub actual_duration_ms: Option<i64>,
-    /// Number of its newest attempt; 0 before the first.
+    /// Number of the newest attempt; 0 before the first.
     pub attempts: u32,
-    /// The first node of its attempt; absent while it waits.
+    /// First node of its attempt; absent while the job waits.
     pub node_name: Option<String>,
-    /// All nodes of its attempt; none while it waits.
+    /// All nodes of its attempt; empty while the job waits.
     pub nodes: Vec<String>,
-    /// Exit code, once it has ended; that of a former attempt is in the list of attempts.
+    /// Exit code of an ended job; exit codes of earlier attempts are in the list of attempts.
     pub exit_code: Option<i32>,
-    /// Signal that ended it.
+    /// Signal that ended the job.
     pub signal: Option<i32>,
-    /// How often it was preempted.
+    /// Number of preemptions.
     pub preempted_count: u32,
-    /// How often it failed and was started again.
+    /// Number of restarts after a failure.
     pub restart_count: u32,
-    /// How often it came back for other reasons.
+    /// Number of requeues that are neither preemptions nor restarts after a failure.
     pub requeue_count: u32,
-    /// GPU-hours of all its attempts, of one that runs until now.
+    /// GPU-hours of all attempts; a running attempt counts until now.
     pub gpu_hours: f64,
-    /// What they cost.
+    /// Cost of the GPU-hours.
     pub cost: f64,
-    /// Free words of the owner.
+    /// Labels of the job.
     pub labels: BTreeMap<String, String>,
-    /// The tasks of the array that this row stands for; only in a list with `group=array`.
+    /// Tasks of the array that this row represents; only in a list with `group=array`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array_tasks: Option<ArrayTasks>,
 }
 
-/// The tasks of an array, counted.
+/// Counts of the tasks of an array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ArrayTasks {
-    /// The lowest index.
+    /// Lowest index.
     pub first: u64,
-    /// The highest.
+    /// Highest index.
     pub last: u64,
-    /// How many tasks, in every state.
+    /// Number of tasks in all states.
     pub tasks: u64,
-    /// How many are in each state.
+    /// Number of tasks by state.
     pub by_state: BTreeMap<String, u64>,
 }
 
-/// One page of jobs, newest first or as `sort` says.
+/// One page of jobs, newest first or in the order of `sort`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobList {
     /// The jobs of this page.
     pub jobs: Vec<JobSummary>,
-    /// How many there are on all pages together.
+    /// Number of jobs on all pages.
     pub total: u64,
     /// Send it as `cursor` to get the next page; absent on the last one.
     pub next_cursor: Option<String>,
 }
 
-/// A job with all that was asked.
+/// A job with its submitted spec.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Job {
-    /// Where it stands.
+    /// The fields of lists.
     #[serde(flatten)]
     pub summary: JobSummary,
-    /// The GPUs it holds now.
+    /// GPUs that it holds now.
     #[schema(example = json!(["gpu01/gpu-0"]))]
     pub allocated_gpus: Vec<String>,
-    /// What its tasks have of them, one by one, where that is not all of a GPU.
+    /// GPU shares of its tasks; empty if it holds whole GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<Share>,
-    /// The most that each of them may draw, in watts, where a policy said so.
+    /// Power limit of each of its GPUs in watts, if a policy sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_power_max_watts: Option<f64>,
-    /// Where it stands in the queue, from 1; absent when it does not wait for its turn.
+    /// Position in the queue, from 1; absent if it is not queued.
     pub queue_position: Option<u64>,
-    /// How many wait for their turn.
+    /// Length of the queue.
     pub queue_length: Option<u64>,
-    /// How long it still waits by the newest forecast, for people; absent when it does not wait for its turn and while
-    /// there is no forecast.
+    /// Remaining wait by the newest forecast, for display; absent without a forecast and if the job is not queued.
     #[schema(example = "5m to 20m")]
     pub estimated_wait: Option<String>,
-    /// Why it waits: every blocker, the most telling first.
+    /// All wait reasons, most significant first.
     pub reasons: Vec<Reason>,
-    /// How many tasks are in each state, where the id means a whole array.
+    /// Number of tasks by state, if the id names a whole array.
     pub array: Option<BTreeMap<String, u64>>,
-    /// Where its output is read.
+    /// Path of its output.
     #[schema(example = "/api/v1/jobs/job-42/logs")]
     pub logs: String,
-    /// What was measured of it, by name.
+    /// Measured values, by name.
     pub metrics: BTreeMap<String, f64>,
 
-    /// The gang, group by group.
+    /// Task groups of the gang.
     pub tasks: Vec<Task>,
-    /// As submitted, `true` when not given. The GPUs of a job are granted together or not at all either way.
+    /// As submitted; default: `true`. In either case all GPUs of a job are granted together or not at all.
     pub gang_scheduling: bool,
-    /// How close together the GPUs want to be.
+    /// Required locality of the GPUs.
     pub topology: String,
-    /// Whether its GPUs may lie on several NUMA nodes, where something was said about it.
+    /// True if its GPUs may be on several NUMA nodes; absent if not submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow_cross_numa: Option<bool>,
-    /// NVLink is worth more to it than one NUMA node.
+    /// True if NVLink is preferred over a common NUMA node.
     #[serde(default)]
     pub prefer_nvlink: bool,
-    /// GPU models that will do, over all groups; any when empty.
+    /// Allowed GPU models, over all task groups; empty for any.
     pub gpu_models: Vec<String>,
-    /// Only nodes that carry all of these labels.
+    /// Node labels that a node must have, all of them.
     pub node_labels: BTreeMap<String, String>,
-    /// The pool it stays inside of.
+    /// Pool that the job is restricted to.
     pub pool: Option<String>,
     /// A shell script.
     pub script: Option<String>,
-    /// Environment variables. Only the job's owner sees the values; for all others, admins too, each is `***`.
+    /// Environment variables. Only the owner of the job sees the values; for all other callers, including admins, each
+    /// is `***`.
     pub environment: BTreeMap<String, String>,
-    /// True where the values of `environment` are hidden from the caller.
+    /// True if the values of `environment` are hidden from the caller.
     #[serde(default)]
     pub environment_hidden: bool,
     /// An OCI image.
     pub image: Option<String>,
     /// A command, without a shell.
     pub command: Vec<String>,
-    /// Its further arguments.
+    /// Further arguments of the command.
     pub args: Vec<String>,
     /// Working directory.
     pub directory: Option<String>,
-    /// Jobs that must have ended first, as `job-1:succeeded`.
+    /// Dependencies, for example `job-1:succeeded`.
     pub after: Vec<String>,
-    /// How often it may start again after a failure.
+    /// Maximum number of restarts after a failure.
     pub max_restarts: u32,
-    /// How often it may come back for other reasons.
+    /// Maximum number of requeues after a lost node or a failed launch.
     pub max_requeues: u32,
-    /// What happens when its node is lost.
+    /// Rule for a lost node: `wait`, `requeue` or `requeue-unsafe`.
     pub on_node_lost: String,
-    /// It saves its work.
+    /// True if the job saves checkpoints.
     pub checkpoint_enabled: bool,
-    /// Where.
+    /// Path of the checkpoints.
     pub checkpoint_path: Option<String>,
-    /// Free words for machines.
+    /// Annotations of the job.
     pub annotations: BTreeMap<String, String>,
 
-    /// How long it is expected to run, for people. Always null in this version: learned estimates are not there yet.
+    /// Expected runtime, for display. Always null in this version: there are no learned estimates yet.
     pub estimated_duration: Option<String>,
-    /// How sure that is, 0 to 1. Always null in this version: learned estimates are not there yet.
+    /// Confidence of the expected runtime, 0 to 1. Always null in this version: there are no learned estimates yet.
     pub prediction_confidence: Option<f64>,
     /// Mean utilisation of its GPUs, 0 to 1. Always null in this version: utilisation is not measured yet.
     pub gpu_utilization: Option<f64>,
-    /// When it was accepted, RFC 3339.
+    /// Time of submission, RFC 3339.
     pub created_at: String,
-    /// When something about it last changed, RFC 3339.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
-/// Tasks of one kind inside a gang.
+/// A task group: tasks of a gang with the same resources.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Task {
-    /// What the group is called.
+    /// Name of the group.
     pub name: String,
-    /// How many tasks; of an elastic group the fewest it starts with.
+    /// Number of tasks; the minimum of an elastic group.
     pub count: u32,
-    /// The most tasks it takes, where that is more.
+    /// Maximum number of tasks of an elastic group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_count: Option<u32>,
-    /// GPUs of each.
+    /// GPUs of each task.
     pub gpus: u32,
-    /// GPU models that will do; any when empty.
+    /// Allowed GPU models; empty for any.
     pub gpu_models: Vec<String>,
-    /// Memory that each GPU must have at least, in MiB.
+    /// Minimum memory of each GPU, in MiB.
     pub gpu_memory_mb: u64,
-    /// Share of each GPU, up to 1.
+    /// Share of each GPU, at most 1.
     pub gpu_share: f64,
-    /// How strictly neighbours on a shared GPU are kept apart; absent for whole GPUs.
+    /// Isolation between jobs on a shared GPU; absent for whole GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
-    /// CPU cores of each.
+    /// CPU cores of each task.
     pub cpu_cores: u32,
-    /// Main memory of each in MiB.
+    /// Main memory of each task, in MiB.
     pub memory_mb: u64,
 }
 
-/// One reason to wait.
+/// One wait reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Reason {
-    /// A fixed word, the same in command line, API and metrics.
+    /// Stable code, the same in CLI, API and metrics.
     #[schema(example = "Fragmented")]
     pub reason: String,
-    /// One sentence for people, with the numbers.
+    /// One sentence with the numbers, for display.
     pub sentence: String,
-    /// Since when it holds, RFC 3339, as far as that was noted.
+    /// Start of this reason, RFC 3339; absent if it was not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// The same in Unix milliseconds.
@@ -282,53 +283,54 @@ pub struct Reason {
     pub since_ms: Option<i64>,
 }
 
-/// One try at running a job.
+/// One execution of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Attempt {
-    /// Which job.
+    /// Job id.
     pub job_id: String,
-    /// From 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// `Starting`, `Running`, `Stopping`, or how it ended: `Done`, `Failed`, `Cancelled`, `Preempted`,
+    /// `Starting`, `Running`, `Stopping`, or the result: `Done`, `Failed`, `Cancelled`, `Preempted`,
     /// `Restarted`, `Requeued`, `Held`.
     pub state: String,
-    /// Under which leadership it was placed.
+    /// Epoch of the leader that placed it.
     pub epoch: u64,
-    /// When it got its GPUs.
+    /// Start of its leases, RFC 3339.
     pub placed_at: String,
     /// The same in Unix milliseconds.
     pub placed_at_ms: i64,
-    /// When it was seen running on all its nodes.
+    /// When it was reported as running on all its nodes.
     pub started_at: Option<String>,
     /// The same in Unix milliseconds.
     pub started_at_ms: Option<i64>,
-    /// When the server knew that it was over, and its GPUs were free again.
+    /// When the server recorded its end and released its leases.
     pub ended_at: Option<String>,
     /// The same in Unix milliseconds.
     pub ended_at_ms: Option<i64>,
-    /// Why it was told to stop, if it was: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`, `gang-failed`.
+    /// Cause of the stop order, if there was one: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`,
+    /// `gang-failed`.
     pub stop_cause: Option<String>,
-    /// How its processes ended: `code`, `signal`, `not-started`, `unknown`.
+    /// Kind of exit of its processes: `code`, `signal`, `not-started`, `unknown`.
     pub exit: Option<String>,
-    /// Exit code, if there is one.
+    /// Exit code, if the processes exited with one.
     pub exit_code: Option<i32>,
-    /// Signal, if there is one.
+    /// Signal, if one ended the processes.
     pub signal: Option<i32>,
-    /// What is known beyond that.
+    /// Further details of the exit; may be empty.
     pub message: String,
-    /// GPUs it holds or held.
+    /// Number of GPUs that it holds or held.
     pub gpu_count: u64,
-    /// Its nodes.
+    /// Nodes of the attempt.
     pub nodes: Vec<String>,
-    /// Why it was placed there, where there was a choice, while it is live.
+    /// Score of the placement; absent without an alternative and after the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,
     /// GPU-hours charged.
     pub gpu_hours: f64,
-    /// What they cost.
+    /// Cost of the GPU-hours.
     pub cost: f64,
-    /// Until when usage was charged: when its processes were gone. Earlier than `ended_at` where the server heard of the
-    /// end later, for example after an outage.
+    /// End of the charged time: when its processes were gone. Earlier than `ended_at` if the server received the report
+    /// of the end later, for example after an outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charged_until: Option<String>,
     /// The same in Unix milliseconds.
@@ -343,22 +345,22 @@ pub struct AttemptList {
     pub attempts: Vec<Attempt>,
 }
 
-/// A piece of a job's output.
+/// A chunk of a job's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogPiece {
-    /// Which job.
+    /// Job id.
     pub job_id: String,
-    /// Which attempt.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// Which task of the gang.
+    /// Rank of the task.
     pub rank: u32,
     /// `stdout` or `stderr`.
     pub stream: String,
-    /// Where this piece begins, in bytes.
+    /// Start of this chunk, in bytes.
     pub offset: u64,
-    /// Where the next piece begins: send it as `offset`.
+    /// Start of the next chunk; send it as `offset`.
     pub next_offset: u64,
-    /// No more will come: the attempt has ended and all of its output was read.
+    /// True if there will be no more output: the attempt has ended and all its output was read.
     pub complete: bool,
     /// The output; bytes that are not UTF-8 are replaced.
     pub text: String,

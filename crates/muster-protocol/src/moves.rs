@@ -1,30 +1,30 @@
-//! Running jobs that could go on elsewhere so that others fit.
+//! Defragmentation: running jobs that could be moved so that waiting jobs fit.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One job that could be moved.
+/// One job that could be moved for a waiting job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Move {
-    /// Who waits.
+    /// Id of the waiting job.
     pub job_id: String,
-    /// The GPUs it would have.
+    /// GPUs that the waiting job would get.
     pub gpus: Vec<String>,
-    /// Who would be moved.
+    /// Id of the job that would be moved.
     pub moved_job_id: String,
-    /// The GPUs that are free for it now.
+    /// Free GPUs that the moved job would get.
     pub to: Vec<String>,
-    /// By how much earlier the waiting job starts, in GPU-hours.
+    /// Gain: how much earlier the waiting job starts, in GPU-hours.
     pub gained_gpu_hours: f64,
-    /// Work that is done again, and standing still while it moves, in GPU-hours.
+    /// Cost: work that the moved job repeats and its idle time during the move, in GPU-hours.
     pub lost_gpu_hours: f64,
 }
 
-/// What would be moved now.
+/// Moves that would pay now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MoveList {
-    /// Whether the planner does it by itself (`scheduler.defragment`); if not, this is what it would do.
+    /// True if the planner makes the moves itself (`scheduler.defragment`); otherwise they are only proposals.
     pub enabled: bool,
-    /// Every move that pays.
+    /// Moves whose gain exceeds their cost.
     pub moves: Vec<Move>,
 }

@@ -1,4 +1,4 @@
-//! Machines.
+//! Nodes: declaration, changes and status.
 
 use std::collections::BTreeMap;
 
@@ -7,82 +7,82 @@ use utoipa::ToSchema;
 
 use crate::gpu::Gpu;
 
-/// A node to declare before its agent joins, or to describe again until then.
+/// Declaration of a node whose agent has not joined; may be replaced until then.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"name": "gpu01", "cpu_cores": 64, "memory_mb": 524288,
     "gpus": [{"model": "NVIDIA H100", "memory_mb": 81920, "count": 8}]}))]
 pub struct NodeSpec {
-    /// Its name for ever, a-z, 0-9, `-`, `_`, `.`.
+    /// Permanent name, of a-z, 0-9, `-`, `_`, `.`.
     pub name: String,
     /// CPU cores.
     pub cpu_cores: u32,
     /// Main memory in MiB.
     pub memory_mb: u64,
-    /// Its GPUs, by index.
+    /// GPUs of the node, by index.
     #[serde(default)]
     pub gpus: Vec<GpuSpec>,
-    /// Host name, for people.
+    /// Host name, for display.
     #[serde(default)]
     pub hostname: String,
-    /// Address, for people.
+    /// Address, for display.
     #[serde(default)]
     pub ip_address: String,
-    /// Which rack it stands in.
+    /// Rack of the node.
     #[serde(default)]
     pub rack: Option<String>,
-    /// Which block of racks it stands in.
+    /// Block of racks that contains the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<String>,
-    /// Its NUMA nodes, by number; none where they are not known.
+    /// NUMA nodes, by number; empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numa_nodes: Vec<NumaNode>,
-    /// Which power feed it hangs on.
+    /// Power feed of the node.
     #[serde(default)]
     pub power_feed: Option<String>,
-    /// Free words for placement.
+    /// Node labels, for placement.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Kept away from jobs that do not tolerate them.
+    /// Taints: they keep jobs off the node that do not tolerate them.
     #[serde(default)]
     pub taints: Vec<String>,
-    /// The devices are simulated.
+    /// True if the GPUs are simulated.
     #[serde(default)]
     pub simulated: bool,
 }
 
-/// GPUs of one kind on a node to make known.
+/// GPUs of one model on a declared node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GpuSpec {
-    /// As the driver spells it.
+    /// Model name as the driver reports it.
     pub model: String,
     /// Memory of the device in MiB.
     pub memory_mb: u64,
-    /// Unique in the world; made from node and index when not given.
+    /// Globally unique id of the device; derived from node and index if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
-    /// So many devices like this, one after the other; 1 when not given.
+    /// Number of such GPUs, with consecutive indexes. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// NUMA node it hangs on, where known.
+    /// NUMA node that it is attached to, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
-    /// Indexes of the GPUs it reaches by NVLink; with `count`, its own may be among them.
+    /// Indexes of the GPUs that are connected by NVLink; with `count` they may include its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvlink: Vec<u8>,
-    /// Processor socket it hangs on, where known; that of its NUMA node when not given.
+    /// Processor socket that it is attached to, if known. Default: that of its NUMA node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<u32>,
-    /// PCIe switch it hangs on, where it hangs on one and that is known; numbered within the node.
+    /// PCIe switch that it is attached to, if there is one and it is known; numbered within the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie_switch: Option<u32>,
-    /// Power limit in watts, where known.
+    /// Power limit in watts, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_limit_w: Option<u32>,
 }
 
-/// A NUMA node: cores and the memory that is near to them.
+/// A NUMA node: cores and the memory next to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NumaNode {
@@ -90,35 +90,35 @@ pub struct NumaNode {
     pub cpu_cores: u32,
     /// Main memory in MiB.
     pub memory_mb: u64,
-    /// Processor socket it belongs to.
+    /// Processor socket that contains it.
     #[serde(default)]
     pub socket: u32,
 }
 
-/// What to change of a node. What is not sent stays.
+/// Changes of a node. A field that is not sent stays unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeChange {
-    /// Whether it takes work: `ready`, `draining` or `hold`.
+    /// State of the node: `ready`, `draining` or `hold`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Why the state is changed.
+    /// Reason for the change of state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Labels for placement, all of them; they replace those that the agent reports. `null` leaves them to the agent.
-    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
+    /// All node labels; they replace those that the agent reports. `null` restores the agent's labels.
+    #[serde(deserialize_with = "crate::input::double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, String>>)]
     pub labels: Option<Option<BTreeMap<String, String>>>,
-    /// Taints, all of them; they replace those that the agent reports. `null` leaves them to the agent.
-    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
+    /// All taints; they replace those that the agent reports. `null` restores the agent's taints.
+    #[serde(deserialize_with = "crate::input::double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub taints: Option<Option<Vec<String>>>,
 }
 
-/// A machine, as it stands now.
+/// Current status of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Node {
-    /// Its name for ever.
+    /// Permanent name.
     #[schema(example = "gpu01")]
     pub id: String,
     /// The same as `id`.
@@ -130,59 +130,59 @@ pub struct Node {
     /// `Ready`, `Suspect`, `Unreachable`, `Fenced`, `Draining`, `Hold`, or `Declared` until its agent joins.
     #[schema(example = "Ready")]
     pub state: String,
-    /// Who or what set the state.
+    /// Actor that set the state.
     pub state_by: String,
-    /// Why.
+    /// Reason of the state.
     pub state_why: String,
-    /// Since when, RFC 3339.
+    /// Start of the state, RFC 3339.
     pub state_since: String,
     /// The same in Unix milliseconds.
     pub state_since_ms: i64,
-    /// It is heard from.
+    /// True if its agent is connected.
     pub online: bool,
-    /// It takes new work.
+    /// True if it takes new jobs.
     pub schedulable: bool,
-    /// It finishes what it has and takes nothing new.
+    /// True if it is draining: it finishes its jobs and takes no new ones.
     pub draining_mode: bool,
-    /// GPUs.
+    /// Number of GPUs.
     pub total_gpus: u32,
-    /// GPUs that could be given out now.
+    /// GPUs free for placement now.
     pub available_gpus: u32,
     /// CPU cores.
     pub cpu_cores: u32,
-    /// CPU cores that nobody holds.
+    /// CPU cores that no job holds.
     pub available_cpu_cores: u64,
     /// Main memory in MiB.
     pub memory_mb: u64,
-    /// Main memory that nobody holds, in MiB.
+    /// Main memory that no job holds, in MiB.
     pub available_memory_mb: u64,
-    /// Part of its GPUs that is held, 0 to 1.
+    /// Part of its GPUs that jobs hold, 0 to 1.
     pub gpu_allocation: f64,
-    /// Which rack it stands in.
+    /// Rack of the node.
     pub rack: Option<String>,
-    /// Which block of racks it stands in.
+    /// Block of racks that contains the node.
     #[serde(default)]
     pub block: Option<String>,
-    /// Its NUMA nodes, by number; none where they are not known.
+    /// NUMA nodes, by number; empty if unknown.
     #[serde(default)]
     pub numa_nodes: Vec<NumaNode>,
-    /// Which power feed it hangs on.
+    /// Power feed of the node.
     pub power_feed: Option<String>,
-    /// Free words for placement.
+    /// Node labels, for placement.
     pub labels: BTreeMap<String, String>,
-    /// Taints.
+    /// Taints of the node.
     pub taints: Vec<String>,
     /// Version of its agent.
     pub agent_version: String,
-    /// The devices are simulated.
+    /// True if the GPUs are simulated.
     pub simulated: bool,
-    /// When it was first seen.
+    /// First registration, RFC 3339.
     pub registered_at: String,
-    /// When this server last heard from its agent, RFC 3339; absent until then.
+    /// Last message of its agent to this server, RFC 3339; absent until then.
     pub last_heartbeat: Option<String>,
-    /// Jobs with a part here; those of other tenants are left out for callers who may not see them.
+    /// Jobs with tasks on this node, if visible to the caller.
     pub jobs: Vec<String>,
-    /// Its GPUs; only when one node is asked for.
+    /// GPUs of the node; only in the answer for a single node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
 }
@@ -192,6 +192,6 @@ pub struct Node {
 pub struct NodeList {
     /// In order of name.
     pub nodes: Vec<Node>,
-    /// How many there are.
+    /// Number of nodes.
     pub total: u64,
 }

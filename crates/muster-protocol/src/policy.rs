@@ -1,173 +1,173 @@
-//! Policies: what is in force, what was, and putting others into force.
+//! Policies: active and earlier versions, activation, rollback, and the shadow.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Policies to put into force.
+/// A policy bundle to activate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyApply {
-    /// Each file by its name, with its content. No file at all puts no policies into force.
+    /// File contents by file name. Without a file all policies are deactivated.
     pub files: BTreeMap<String, String>,
-    /// For the jobs of which tenant; for everyone where none is named.
+    /// Tenant whose jobs it applies to; without a tenant it applies to the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// Why, for the history.
+    /// Reason, for the history.
     #[serde(default)]
     pub why: String,
-    /// Only say whether they would do.
+    /// Only check the bundle, without activating it.
     #[serde(default)]
     pub dry_run: bool,
-    /// Run them beside those in force, to see what they would decide otherwise.
+    /// Run the bundle as a shadow beside the active one and report where decisions differ.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shadow: bool,
-    /// Apply them although tests among the files fail.
+    /// Activate the bundle although its tests fail.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
 }
 
-/// Policies to go back to.
+/// Rollback to an earlier policy version.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRollback {
-    /// The version; the one before the one in force where none is named.
+    /// Version to activate. Default: the one before the active version.
     #[serde(default)]
     pub version: Option<u64>,
-    /// Of which tenant; those for everyone where none is named.
+    /// Tenant of the policies; without a tenant, those of the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// Why, for the history.
+    /// Reason, for the history.
     #[serde(default)]
     pub why: String,
 }
 
-/// Versions, the newest first.
+/// Policy versions, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyList {
-    /// Each of them.
+    /// The versions.
     pub policies: Vec<PolicyVersion>,
-    /// How many.
+    /// Number of versions.
     pub total: u64,
-    /// What went wrong when policies in force were asked, and how many waiting jobs that concerns.
+    /// Failed calls of active policies, with the number of affected waiting jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failures: Vec<PolicyFailing>,
+    pub failures: Vec<PolicyCallFailure>,
 }
 
-/// A failure of policies in force.
+/// A failed call of active policies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct PolicyFailing {
-    /// The error.
+pub struct PolicyCallFailure {
+    /// Error message.
     pub error: String,
-    /// Waiting jobs about which it was asked.
+    /// Number of waiting jobs that the call was about.
     pub jobs: u64,
-    /// Whether these jobs wait until the policy answers; otherwise they are planned as if it had not been asked.
+    /// True if these jobs wait until the policy answers; otherwise they are planned without its answer.
     pub blocks: bool,
 }
 
-/// A bundle of policies that was put into force.
+/// A policy bundle that was activated.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyVersion {
-    /// Counted up.
+    /// Version number, increasing.
     pub version: u64,
-    /// For whom: `cluster`, or `tenant` and its name.
+    /// `cluster`, or `tenant` and its name.
     pub scope: String,
-    /// For the jobs of which tenant; nothing where it is for everyone.
+    /// Tenant whose jobs it applies to; absent if it applies to the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// Whether it is in force.
+    /// True if it is the active version.
     pub active: bool,
-    /// Why it is in force and not asked, where its worker was ended again and again.
+    /// Reason of the suspension: its worker was killed repeatedly, so its hooks are not called.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended: Option<String>,
-    /// Of names and contents of all files.
+    /// Hash of names and contents of all files.
     pub hash: String,
-    /// Who put it into force.
+    /// Actor that activated it.
     pub applied_by: String,
-    /// When.
+    /// Time of the activation, RFC 3339.
     pub applied_at: String,
-    /// Why.
+    /// Reason; may be empty.
     pub why: String,
-    /// The questions it answers.
+    /// Hooks it implements.
     pub hooks: Vec<String>,
-    /// The pools it registers.
+    /// Pools it registers.
     pub pools: Vec<PolicyPool>,
-    /// The rulesets it registers.
+    /// Rulesets it registers.
     pub rulesets: Vec<PolicyRuleset>,
-    /// The names of its files.
+    /// Names of its files.
     pub files: Vec<String>,
-    /// Their contents, where one version was asked for.
+    /// Contents of its files; only in the answer for a single version.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, String>,
 }
 
-/// A pool.
+/// A pool that policies register.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyPool {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Models; any where there is none.
+    /// Allowed GPU models; empty for any.
     pub gpu_types: Vec<String>,
-    /// Least memory of a device in GB.
+    /// Minimum memory of a GPU in GB.
     pub min_memory_gb: String,
-    /// Highest temperature in degrees.
+    /// Maximum temperature of a GPU in °C.
     pub max_temp_c: String,
-    /// Least health, 0 to 1.
+    /// Minimum health of a GPU, 0 to 1.
     pub health_threshold: String,
-    /// How its devices are driven.
+    /// Power policy of its GPUs.
     pub power_policy: String,
-    /// How its devices are tuned, for the control of devices.
+    /// Tuning directives for its GPUs, for the agent.
     pub opt_strategies: Vec<String>,
-    /// What is looked at, for the control of devices.
+    /// Health checks of its GPUs, for the agent.
     pub health_checks: Vec<String>,
-    /// Devices that belong to it.
+    /// Number of GPUs in the pool.
     pub gpus: u32,
-    /// Of those, devices that are given out as warm and healthy as they are.
+    /// Number of these GPUs whose temperature and health allow a placement now.
     pub gpus_open: u32,
 }
 
-/// A ruleset.
+/// A ruleset that policies register.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyRuleset {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether it counts.
+    /// True if it is in effect.
     pub active: bool,
-    /// Its rules, in words.
+    /// Its rules, as text.
     pub rules: Vec<String>,
 }
 
-/// What policies that run as a shadow would decide otherwise.
+/// Decisions in which the shadow policies differ from the active ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct PolicyShadow {
-    /// What runs, with the version it would be.
+    /// The shadow bundle, with the version number that it would get.
     pub policies: PolicyVersion,
-    /// Since when.
+    /// Start of the shadow, RFC 3339.
     pub since: String,
-    /// How often both were compared.
+    /// Number of comparisons.
     pub looks: u64,
-    /// How often there was something to decide and no time to compare.
+    /// Number of planning rounds with decisions that were not compared for lack of time.
     pub missed: u64,
-    /// How often both would start a job, or make room for it, in the same way.
+    /// Number of starts and evictions on which both agree.
     pub alike: u64,
-    /// Jobs that would be treated otherwise.
+    /// Number of jobs with different decisions.
     pub total: u64,
-    /// Each of them, the newest job first; of very many only the newest.
-    pub jobs: Vec<PolicyOtherwise>,
+    /// These jobs, newest first; limited in number.
+    pub jobs: Vec<PolicyDifference>,
 }
 
-/// What would be decided otherwise about a job.
+/// A job about which the shadow decides differently.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct PolicyOtherwise {
-    /// Which job.
+pub struct PolicyDifference {
+    /// Job id.
     pub job_id: String,
-    /// When that was seen last.
+    /// Time of the last difference, RFC 3339.
     pub seen_at: String,
-    /// How often it was seen.
+    /// Number of differences.
     pub times: u64,
-    /// With the policies in force.
+    /// Decision of the active policies.
     pub in_force: String,
-    /// With the shadow.
+    /// Decision of the shadow.
     pub shadow: String,
 }

@@ -1,31 +1,31 @@
-//! Every error of the API, as `application/problem+json` (RFC 9457).
+//! Errors of the API, as `application/problem+json` (RFC 9457).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Why a request was not done.
+/// Error answer of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// A name for this kind of problem, `urn:muster:problem:` and the code.
+    /// URN of this kind of problem: `urn:muster:problem:` and the code.
     #[serde(rename = "type")]
     #[schema(example = "urn:muster:problem:over-quota")]
     pub kind: String,
-    /// The status in words.
+    /// Name of the HTTP status.
     #[schema(example = "Forbidden")]
     pub title: String,
-    /// The HTTP status.
+    /// HTTP status.
     #[schema(example = 403)]
     pub status: u16,
-    /// Stable across releases: scripts may rely on it.
+    /// Problem code, stable across releases.
     #[schema(example = "over-quota")]
     pub code: String,
-    /// What happened, in a sentence for people.
+    /// Description in a sentence.
     #[schema(example = "the job asks for 6 GPUs, tenant `vision` may hold 5 at most")]
     pub detail: String,
-    /// The next thing to try, where there is one.
+    /// What the caller can do next, if there is a suggestion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "ask for at most 5 GPUs, or have the quota raised")]
     pub hint: Option<String>,
-    /// The same as `detail`, under the name that older clients read.
+    /// The same as `detail`, for older clients.
     pub error: String,
 }

@@ -1,36 +1,37 @@
-//! What displacing jobs has cost.
+//! Preemption receipts: preemptor, victim and lost work of each preemption.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// One job that was displaced for another.
+/// Receipt of one preemption.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Receipt {
-    /// Who was displaced.
+    /// Job id of the victim.
     pub job_id: String,
-    /// Which attempt of it.
+    /// Number of the victim's attempt.
     pub attempt: u32,
-    /// For whom.
+    /// Job id of the preemptor.
     pub by_job_id: String,
-    /// When it was asked to save its work and stop, RFC 3339.
+    /// When the victim was ordered to save its work and stop, RFC 3339.
     pub asked_at: String,
-    /// When it was gone, RFC 3339.
+    /// When its attempt had ended, RFC 3339.
     pub gone_at: String,
-    /// When it last saved its work, RFC 3339; absent if it never said so.
+    /// Last checkpoint of the victim, RFC 3339; absent if it reported none.
     pub saved_at: Option<String>,
-    /// How long it had run, in seconds.
+    /// Runtime of the attempt, in seconds.
     pub ran_seconds: i64,
-    /// Work that is lost, in GPU-hours.
+    /// Preemption loss, in GPU-hours.
     pub lost_gpu_hours: f64,
 }
 
-/// What a job has lost to others, and others to it.
+/// Receipts of a job, as victim and as preemptor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ReceiptList {
-    /// Which job.
+    /// Job id.
     pub job_id: String,
-    /// Each time it was displaced, oldest first.
+    /// Preemptions in which the job was the victim, oldest first.
     pub lost: Vec<Receipt>,
-    /// Each job that was displaced for it, oldest first; of other tenants only where the caller may see them.
+    /// Preemptions in which the job was the preemptor, oldest first; victims of other tenants only if visible to the
+    /// caller.
     pub caused: Vec<Receipt>,
 }

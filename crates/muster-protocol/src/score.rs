@@ -1,25 +1,25 @@
-//! Why a place was chosen.
+//! Placement score by term.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What the place of an attempt cost when it was chosen; no other that was compared cost less.
+/// Score of a placement when it was chosen: its cost by term. No compared alternative had a lower sum.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Score {
-    /// Each by name; those that cost nothing are left out.
-    pub terms: Vec<Term>,
-    /// How many kinds of free space were compared.
+    /// Terms of the sum; terms with cost 0 are omitted.
+    pub terms: Vec<ScoreTerm>,
+    /// Number of compared alternatives: classes of nodes of the same kind with the same free resources.
     pub compared: u32,
 }
 
 /// One term of a score.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Term {
-    /// `waste` (GPU that is going to be left over), `locality` (slow links between its GPUs), `health` (GPUs that are
-    /// warm or have had errors), `learned`, `policy` or `power`.
-    #[schema(example = "waste")]
+pub struct ScoreTerm {
+    /// `fragmentation` (GPU capacity that the workload mix can no longer use), `locality` (slow links between its
+    /// GPUs), `health` (GPUs with a warning or degraded health), `learned`, `policy` or `power`.
+    #[schema(example = "fragmentation")]
     pub name: String,
-    /// What it costs, in thousandths of a GPU; below 0 where something is gained.
+    /// Cost in thousandths of a GPU; negative for a gain.
     #[schema(example = 35)]
     pub milli: i64,
 }

@@ -1,76 +1,77 @@
-//! Step 1, ask: a job to accept. The flat fields are those of the commissioning document, verbatim.
+//! Step 1, submit: the submission of a job, and changes of jobs. The flat fields have the names of the commissioning
+//! document.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::written::{After, Moment, Priority, Span};
+use crate::input::{DependencyInput, Moment, Priority, Span};
 
-/// A job to accept. At least one of `command`, `script` and `image` must be given.
+/// Submission of a job. At least one of `command`, `script` and `image` must be given.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(example = json!({"tenant_id": "default", "name": "api-job", "priority": 500, "gpu_count": 1,
     "gpu_memory_mb": 16000, "cpu_cores": 4, "memory_mb": 32000, "image": "nvidia/cuda:12.0-base"}))]
 pub struct SubmitJob {
-    /// Who pays; the caller's tenant, or `default`, when not given.
+    /// Tenant of the job. Default: the caller's tenant, or `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// For people; need not be unique. `job` when not given.
+    /// Display name; need not be unique. Default: `job`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who asks; the caller's name when not given. Only operators may name somebody else.
+    /// User of the job. Default: the caller's name. Only operators may name another user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Higher runs first: 0 to 10,000, or `low`, `medium`, `high`, `critical`. 100 when not given.
+    /// Priority, higher first: 0 to 10,000, or `low`, `medium`, `high`, `critical`. Default: 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
 
-    /// Whole GPUs, at least 1; 1 when not given. For a job without GPUs use `tasks`.
+    /// Number of whole GPUs, at least 1. Default: 1. A job without GPUs uses `tasks`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_count: Option<u32>,
-    /// Memory that each GPU must have at least, in MiB; of a shared GPU, what the job may use of it.
+    /// Minimum memory of each GPU in MiB; for a GPU share, the memory that the job may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_memory_mb: Option<u64>,
-    /// A GPU model that will do, for example `H100` or `RTX_5070ti`.
+    /// Allowed GPU model, for example `H100` or `RTX_5070ti`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_model: Option<String>,
-    /// GPU models that will do; any when empty.
+    /// Allowed GPU models; empty for any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_models: Vec<String>,
-    /// Share of one GPU, 0.021 to 1, that others may use beside it; whole GPUs when not given.
+    /// Share of one GPU, 0.021 to 1; other jobs may use the rest. Default: whole GPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_share: Option<f64>,
-    /// How strictly neighbours on a shared GPU are kept apart: `none`, `memory` or `full`.
+    /// Isolation between jobs on a shared GPU: `none`, `memory` or `full`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
-    /// CPU cores; 1 when not given.
+    /// CPU cores. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_cores: Option<u32>,
-    /// Main memory in MiB; 1,024 when not given.
+    /// Main memory in MiB. Default: 1,024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u64>,
-    /// A gang of several tasks that start together or not at all. Then `gpu_count` is not given, and the other
-    /// resource fields are what tasks get that do not say.
+    /// Task groups of a gang, whose tasks start together or not at all. With `tasks`, `gpu_count` must not be given,
+    /// and the other resource fields are defaults for the groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<SubmitTask>,
-    /// Accepted for compatibility. All GPUs of a job are always given together or not at all.
+    /// Accepted for compatibility. All GPUs of a job are always granted together or not at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang_scheduling: Option<bool>,
-    /// How close together the GPUs must be: `any`, `same-numa`, `nvlink` or `same-rack`. With `any` they are as close as
-    /// possible.
+    /// Required locality of the GPUs: `any`, `same-numa`, `nvlink` or `same-rack`. With `any` they are placed as close
+    /// as possible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology: Option<String>,
-    /// `false` demands that all GPUs lie on one NUMA node.
+    /// `false` requires all GPUs on one NUMA node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_cross_numa: Option<bool>,
-    /// NVLink is worth more than one NUMA node.
+    /// True to prefer NVLink over a common NUMA node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefer_nvlink: Option<bool>,
-    /// Only nodes that carry all of these labels.
+    /// Node labels that a node must have, all of them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_labels: BTreeMap<String, String>,
-    /// A named pool to stay inside of.
+    /// Pool that the job is restricted to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
 
@@ -86,150 +87,150 @@ pub struct SubmitJob {
     /// A command, without a shell.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
-    /// Its further arguments.
+    /// Further arguments of the command.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
     /// Working directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
 
-    /// The job is stopped when it has run this long: seconds, or a text such as `2h30m`.
+    /// Time limit, after which the job is stopped: seconds, or a text such as `2h30m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_limit: Option<Span>,
-    /// The same in minutes. Give one of the two; 0 means no limit.
+    /// Time limit in minutes, instead of `time_limit`; 0 means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_runtime_minutes: Option<u64>,
-    /// An array of jobs with these indexes instead of one job: `0-99`, `0-99%8` (8 at once), `1,4,7-9`, `0-20:5`.
+    /// Indexes of a job array: `0-99`, `0-99%8` (8 at once), `1,4,7-9`, `0-20:5`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<String>,
-    /// Jobs that must have ended first.
+    /// Dependencies: jobs that must have ended first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub after: Vec<After>,
-    /// Not before this moment.
+    pub after: Vec<DependencyInput>,
+    /// The job does not start before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_after: Option<Moment>,
-    /// Accept it in the held state; it waits until it is released.
+    /// True to submit the job as held; it waits until it is released.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<bool>,
 
-    /// Start again after a failure, this many times; 0 when not given.
+    /// Maximum number of restarts after a failure. Default: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_restarts: Option<u32>,
-    /// Come back after a lost node or a failed launch, this many times; 5 when not given.
+    /// Maximum number of requeues after a lost node or a failed launch. Default: 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_requeues: Option<u32>,
-    /// What happens when its node is lost: `wait`, `requeue` or `requeue-unsafe`.
+    /// Rule for a lost node: `wait`, `requeue` or `requeue-unsafe`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_node_lost: Option<String>,
-    /// It saves its work, so that displacing it costs less.
+    /// True if the job saves checkpoints, so that preempting it costs less.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_enabled: Option<bool>,
-    /// Where it saves its work, as the job sees it.
+    /// Path of the checkpoints, as seen by the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_path: Option<String>,
-    /// How often it saves its work by itself.
+    /// Interval at which the job saves checkpoints by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_interval: Option<Span>,
 
-    /// Free words of the owner, searchable.
+    /// Labels, for searching and for policies.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Free words for machines, for example `muster.sim/runtime`.
+    /// Annotations, for programs; for example `muster.sim/runtime`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Tasks of one kind inside a gang, for example sixteen workers.
+/// A task group: tasks of a gang with the same resources, for example sixteen workers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SubmitTask {
-    /// What the group is called; `task` when not given.
+    /// Name of the group. Default: `task`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// How many tasks; 1 when not given.
+    /// Number of tasks. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// The most tasks it can make use of, for a group that starts with `count` and takes what else is free.
+    /// Maximum number of tasks of an elastic group, which starts with at least `count` tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_count: Option<u32>,
-    /// GPUs of each task; 0 is allowed, 1 when not given.
+    /// GPUs of each task; may be 0. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpus: Option<u32>,
-    /// Memory that each GPU must have at least, in MiB.
+    /// Minimum memory of each GPU, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_memory_mb: Option<u64>,
-    /// GPU models that will do.
+    /// Allowed GPU models.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpu_models: Vec<String>,
-    /// Share of one GPU for each task; the job's when not given.
+    /// Share of one GPU for each task. Default: that of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_share: Option<f64>,
-    /// How strictly neighbours on a shared GPU are kept apart; the job's when not given.
+    /// Isolation between jobs on a shared GPU. Default: that of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolation: Option<String>,
     /// CPU cores of each task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_cores: Option<u32>,
-    /// Main memory of each task in MiB.
+    /// Main memory of each task, in MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mb: Option<u64>,
 }
 
-/// The answer to a submission. The job is durable.
+/// Answer to a submission. The job is durable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
-    /// Its id for ever; for an array, the number that all tasks share.
+    /// Permanent id; for an array, the number that all tasks share.
     #[schema(example = "job-42")]
     pub job_id: String,
     /// Always `submitted`.
     #[schema(example = "submitted")]
     pub status: String,
-    /// A sentence for people.
+    /// Message for display.
     pub message: String,
 }
 
-/// What to change of a job that has not ended. What is not sent stays.
+/// Changes of a job that has not ended. A field that is not sent stays unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobChange {
-    /// Its name.
+    /// New name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its priority.
+    /// New priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<Priority>,
-    /// Its time limit; `null` lifts it.
-    #[serde(deserialize_with = "crate::written::sent", skip_serializing_if = "Option::is_none")]
+    /// New time limit; `null` removes it.
+    #[serde(deserialize_with = "crate::input::double_option", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Span>)]
     pub time_limit: Option<Option<Span>>,
-    /// Its labels, all of them.
+    /// New labels, which replace all labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// Why something is done, for those who read the history.
+/// Reason of an action, for the history.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Reasoned {
-    /// A sentence for people; may be empty.
+pub struct ActionReason {
+    /// Reason in a sentence; may be empty.
     pub why: String,
 }
 
-/// A job, or the tasks of an array, were cancelled.
+/// Answer to the cancellation of a job or array.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Cancelled {
-    /// A sentence for people.
+    /// Message for display.
     pub message: String,
-    /// `Cancelled` if everything has ended; `Stopping` if processes were told to stop. A job whose processes had exited
-    /// with code 0 before they were told has done its work: it ends as completed, not as cancelled.
+    /// `Cancelled` if all jobs have ended; `Stopping` if processes were ordered to stop. A job whose processes had
+    /// exited with code 0 before the stop order ends as completed, not as cancelled.
     pub phase: String,
-    /// How many jobs are stopping.
+    /// Number of jobs that are stopping.
     pub stopping: u64,
 }
 
-/// It is done.
+/// Answer to an action that was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Done {
-    /// A sentence for people.
+pub struct Acknowledgement {
+    /// Message for display.
     pub message: String,
 }

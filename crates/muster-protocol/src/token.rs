@@ -1,26 +1,26 @@
-//! Tokens: who may ask for what.
+//! Tokens: authentication and roles of callers.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::written::{Priority, Span};
+use crate::input::{Priority, Span};
 
-/// A token to make.
+/// A new token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenSpec {
-    /// Whose it is, for people; acts are recorded under this name. Names of the server itself are reserved.
+    /// Name of the bearer; its acts are recorded under this name. Names that the server uses itself are reserved.
     pub name: String,
     /// `viewer`, `member`, `tenant-admin`, `operator` or `admin`.
     pub role: String,
-    /// Where; must be given for the first three roles and not for the others.
+    /// Tenant of the bearer; required for the first three roles and not allowed for the others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_id: Option<String>,
-    /// It ends by itself after this time: seconds, or a text such as `30d`; never when not given.
+    /// Lifetime: seconds, or a text such as `30d`. Default: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<Span>,
-    /// Highest priority its bearer may give to a job, as a number or a tier name. It raises the ceiling of the tenant
-    /// for this token; the maker of the token grants at most what it may give itself.
+    /// Priority ceiling of the bearer, as a number or a tier name. It raises the ceiling of the tenant for this token;
+    /// the creator of the token can grant at most its own ceiling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_priority: Option<Priority>,
 }
@@ -28,24 +28,24 @@ pub struct TokenSpec {
 /// A token, without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Short public name.
+    /// Public id.
     #[schema(example = "t-7")]
     pub id: String,
-    /// Whose it is.
+    /// Name of the bearer.
     pub name: String,
-    /// What it allows.
+    /// Role of the bearer.
     pub role: String,
-    /// Where; absent for roles that reach every tenant.
+    /// Tenant of the bearer; absent for roles with access to all tenants.
     pub tenant_id: Option<String>,
-    /// When it was made, RFC 3339.
+    /// Time of creation, RFC 3339.
     pub created_at: String,
-    /// When it ends by itself.
+    /// Time of expiry, RFC 3339.
     pub expires_at: Option<String>,
-    /// Highest priority its bearer may give to a job, where one is granted to the token.
+    /// Priority ceiling of the bearer, if one is granted to the token.
     pub max_priority: Option<u32>,
 }
 
-/// A token that was made. Its secret is shown this once and never stored.
+/// A token that was created. Its secret is shown only once and is not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenMade {
     /// The token.
@@ -55,11 +55,11 @@ pub struct TokenMade {
     pub secret: String,
 }
 
-/// The tokens the caller may see.
+/// Tokens that are visible to the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenList {
     /// In order of id.
     pub tokens: Vec<Token>,
-    /// How many there are.
+    /// Number of tokens.
     pub total: u64,
 }

@@ -1,4 +1,4 @@
-//! What if: the history of the cluster under other rules.
+//! What-if: simulation of the cluster's history under other settings, nodes or policies.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,78 +7,78 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-/// What would be otherwise, and since when.
+/// A hypothetical change and the time span it applies to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct WhatIfAsk {
-    /// From when on: a span before now such as `7d`, or a moment, RFC 3339; seven days when not given.
+pub struct WhatIfRequest {
+    /// Start of the time span: a duration before now such as `7d`, or a time, RFC 3339. Default: `7d`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "7d")]
     pub since: Option<String>,
-    /// Until when, written alike; now when not given.
+    /// End of the time span, in the same notation. Default: now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// Other values: `tenants.NAME.FIELD` as in a change of a tenant, `scheduler.KEY` as in the configuration.
+    /// Changed settings: `tenants.NAME.FIELD` as in a change of a tenant, `scheduler.KEY` as in the configuration.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(example = json!({"tenants.vision.max_gpus": 32}))]
     pub set: BTreeMap<String, Setting>,
-    /// Nodes that would have been there too: nodes × GPUs of each × model, for example `4x8xH100`.
+    /// Additional nodes: nodes × GPUs per node × model, for example `4x8xH100`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub add_nodes: Vec<String>,
-    /// Nodes that would have taken no more work.
+    /// Nodes that take no jobs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_nodes: Vec<String>,
-    /// Policies that would have been in force for the cluster, in place of all that were: files by name. Without any file
-    /// there would have been none.
+    /// Policies of the cluster, instead of all that were active: file contents by file name. Without a file there are
+    /// no policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies: Option<BTreeMap<String, String>>,
-    /// Tell of so many jobs that gain or lose most; 20 when not given.
+    /// Number of jobs to list that gain or lose most. Default: 20.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<u32>,
 }
 
-/// Another value: a whole number, a fraction, a flag, a word, or `null` to lift a limit.
+/// Value of a setting: an integer, a fraction, a boolean, a text, or `null` to remove a limit.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum Setting {
-    /// None.
-    Nothing,
-    /// Yes or no.
-    Flag(bool),
-    /// A whole number.
-    Whole(i64),
-    /// Any number.
+    /// `null`: no limit.
+    Null,
+    /// A boolean.
+    Bool(bool),
+    /// An integer.
+    Integer(i64),
+    /// A number with a fraction.
     Number(f64),
-    /// A word.
-    Word(String),
+    /// A text.
+    Text(String),
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Setting::Nothing => f.write_str("none"),
-            Setting::Flag(flag) => flag.fmt(f),
-            Setting::Whole(number) => number.fmt(f),
+            Setting::Null => f.write_str("none"),
+            Setting::Bool(flag) => flag.fmt(f),
+            Setting::Integer(number) => number.fmt(f),
             Setting::Number(number) => number.fmt(f),
-            Setting::Word(word) => f.write_str(word),
+            Setting::Text(text) => f.write_str(text),
         }
     }
 }
 
 impl From<&str> for Setting {
-    /// As people write it: `none`, `true`, `32`, `1.5`, and all else is a word.
+    /// Parses `none`, `true`, `32` and `1.5`; everything else is a text.
     fn from(text: &str) -> Setting {
         let number = || text.parse().ok().filter(|number: &f64| number.is_finite()).map(Setting::Number);
         match text {
-            "none" | "null" => Setting::Nothing,
-            "true" => Setting::Flag(true),
-            "false" => Setting::Flag(false),
+            "none" | "null" => Setting::Null,
+            "true" => Setting::Bool(true),
+            "false" => Setting::Bool(false),
             _ => text
                 .parse()
                 .ok()
-                .map(Setting::Whole)
+                .map(Setting::Integer)
                 .or_else(number)
-                .unwrap_or(Setting::Word(text.to_string())),
+                .unwrap_or(Setting::Text(text.to_string())),
         }
     }
 }
@@ -95,155 +95,156 @@ impl Visitor<'_> for SettingVisitor {
     type Value = Setting;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a number, a flag, a word or null")
+        f.write_str("a number, a boolean, a text or null")
     }
 
     fn visit_unit<E: Error>(self) -> Result<Setting, E> {
-        Ok(Setting::Nothing)
+        Ok(Setting::Null)
     }
 
     fn visit_bool<E: Error>(self, flag: bool) -> Result<Setting, E> {
-        Ok(Setting::Flag(flag))
+        Ok(Setting::Bool(flag))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Setting, E> {
-        Ok(Setting::Whole(number))
+        Ok(Setting::Integer(number))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Setting, E> {
-        i64::try_from(number).map(Setting::Whole).map_err(E::custom)
+        i64::try_from(number).map(Setting::Integer).map_err(E::custom)
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Setting, E> {
         Ok(Setting::Number(number))
     }
 
-    fn visit_str<E: Error>(self, word: &str) -> Result<Setting, E> {
-        Ok(Setting::Word(word.to_string()))
+    fn visit_str<E: Error>(self, text: &str) -> Result<Setting, E> {
+        Ok(Setting::Text(text.to_string()))
     }
 }
 
-/// What would have been.
+/// Result of a what-if simulation.
 ///
-/// `really` is what happened. `changed` is what would have happened under the change; up to the first decision that
-/// would have been another one it is the same to the millisecond, and from there on it is simulated, with every job
-/// working as long as it really did. `replayed` is simulated from that same moment without the change: what it differs
-/// from `really` by is how far the simulation can be trusted. Who starts or ends sooner is told against `replayed`.
+/// `really` is the recorded history. `changed` is the simulation with the change: identical to the history up to the
+/// first differing decision, simulated from there on, with the recorded amount of work of each job. `replayed` is the
+/// simulation without the change from the same time on. Gains and losses are computed against `replayed`; the
+/// difference between `replayed` and `really` is the error of the simulation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIf {
-    /// From when on, RFC 3339.
+    /// Start of the time span, RFC 3339.
     pub since: String,
-    /// Until when.
+    /// End of the time span, RFC 3339.
     pub until: String,
-    /// The change, in words.
+    /// Description of the change.
     pub changes: Vec<String>,
-    /// How many decisions of that time were made again from the journal.
+    /// Number of recorded decisions that were repeated from the journal.
     pub decisions: u64,
-    /// How many of them would be others today without any change: 0 unless the planner is another release.
+    /// Number of these decisions that differ without any change; 0 unless the journal was written by another release.
     pub decisions_different: u64,
-    /// The first moment at which something would have been decided otherwise; nothing if the change changes nothing.
+    /// Time of the first differing decision, RFC 3339; absent if the change has no effect.
     pub differs_from: Option<String>,
-    /// What happened.
+    /// Recorded history.
     pub really: WhatIfFigures,
-    /// The same, simulated from the first difference on.
+    /// Simulation without the change, from the first differing decision on.
     pub replayed: WhatIfFigures,
-    /// What would have happened.
+    /// Simulation with the change.
     pub changed: WhatIfFigures,
-    /// Jobs that would have started or ended sooner.
+    /// Number of jobs that would have started or ended earlier.
     pub sooner: u64,
-    /// Jobs that would have started or ended later.
+    /// Number of jobs that would have started or ended later.
     pub later: u64,
-    /// Each tenant that had jobs.
+    /// Tenants with jobs in the time span.
     pub tenants: Vec<WhatIfTenant>,
-    /// The jobs that gain or lose most.
+    /// Jobs that gain or lose most.
     pub jobs: Vec<WhatIfJob>,
-    /// Jobs that would not have been accepted, and why.
-    pub refused: Vec<WhatIfRefused>,
-    /// Jobs whose length was guessed, because they never ran or had not ended.
+    /// Jobs that would have been refused.
+    pub refused: Vec<WhatIfRefusal>,
+    /// Number of jobs with an estimated runtime, because they never ran or had not ended.
     pub guessed: u64,
 }
 
-/// What a span of time came to. Waits and times count to the end of the span for jobs that had not started or ended.
+/// Figures of a time span. For jobs that had not started or ended, waits and times count until the end of the time
+/// span.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfFigures {
-    /// Jobs that lived in the span.
+    /// Number of jobs that waited or ran in the time span.
     pub jobs: u64,
-    /// How many of them started in it for the first time.
+    /// Number of jobs that started for the first time.
     pub started: u64,
-    /// How many ended in it.
+    /// Number of jobs that ended.
     pub ended: u64,
-    /// From submission to the first start, of those that had not started before: the mean, in seconds.
+    /// Mean wait from submission to the first start, in seconds; without jobs that had started before the time span.
     pub wait_mean_s: f64,
-    /// Of twenty of them nineteen waited no longer.
+    /// 95th percentile of the wait, in seconds.
     pub wait_p95_s: f64,
-    /// The longest.
+    /// Maximum wait, in seconds.
     pub wait_max_s: f64,
-    /// From submission to the end, of all: the mean, in seconds.
+    /// Mean time from submission to the end of all jobs, in seconds.
     pub time_mean_s: f64,
     /// GPU-hours held.
     pub gpu_hours: f64,
-    /// The same, of all GPU-hours there were; nothing for a single tenant.
+    /// Held GPU-hours divided by all GPU-hours of the cluster, 0 to 1; absent for a single tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation: Option<f64>,
-    /// How often a running job had to give way.
+    /// Number of preemptions.
     pub preemptions: u64,
-    /// GPU-hours of work that were lost by that.
+    /// Preemption loss, in GPU-hours.
     pub lost_gpu_hours: f64,
 }
 
-/// What it is to one tenant.
+/// Figures of one tenant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfTenant {
-    /// Which.
+    /// Tenant id.
     pub tenant_id: String,
-    /// What happened.
+    /// Recorded history.
     pub really: WhatIfFigures,
-    /// The same, simulated.
+    /// Simulation without the change.
     pub replayed: WhatIfFigures,
-    /// What would have happened.
+    /// Simulation with the change.
     pub changed: WhatIfFigures,
-    /// Jobs that would have started or ended sooner.
+    /// Number of jobs that would have started or ended earlier.
     pub sooner: u64,
-    /// Jobs that would have started or ended later.
+    /// Number of jobs that would have started or ended later.
     pub later: u64,
 }
 
-/// What it is to one job.
+/// Times of one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfJob {
-    /// Which.
+    /// Job id.
     pub job_id: String,
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Whose it is.
+    /// Tenant of the job.
     pub tenant_id: String,
-    /// By how much sooner it ends, or starts if neither shows its end, in seconds; below zero if later.
+    /// How much earlier it ends, or starts if neither simulation includes its end, in seconds; negative if later.
     pub gained_s: f64,
-    /// What happened.
+    /// Recorded history.
     pub really: WhatIfTimes,
-    /// The same, simulated.
+    /// Simulation without the change.
     pub replayed: WhatIfTimes,
-    /// What would have happened.
+    /// Simulation with the change.
     pub changed: WhatIfTimes,
 }
 
-/// When a job started and ended, within the span.
+/// Start and end of a job within the time span.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhatIfTimes {
-    /// Its first start, RFC 3339.
+    /// First start, RFC 3339.
     pub started_at: Option<String>,
-    /// Its end.
+    /// End, RFC 3339.
     pub ended_at: Option<String>,
-    /// How often it had to give way.
+    /// Number of preemptions.
     pub preemptions: u64,
 }
 
-/// A job that would not have been accepted.
+/// A job that would have been refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WhatIfRefused {
-    /// Which.
+pub struct WhatIfRefusal {
+    /// Job id.
     pub job_id: String,
-    /// Why.
+    /// Reason of the refusal.
     pub why: String,
 }
 
@@ -252,20 +253,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_keeps_its_kind() {
+    fn a_setting_round_trips_through_text_and_json() {
         let cases = [
-            ("none", "null", Setting::Nothing),
-            ("true", "true", Setting::Flag(true)),
-            ("32", "32", Setting::Whole(32)),
+            ("none", "null", Setting::Null),
+            ("true", "true", Setting::Bool(true)),
+            ("32", "32", Setting::Integer(32)),
             ("1.5", "1.5", Setting::Number(1.5)),
-            ("fast", "\"fast\"", Setting::Word("fast".to_string())),
-            ("inf", "\"inf\"", Setting::Word("inf".to_string())),
+            ("fast", "\"fast\"", Setting::Text("fast".to_string())),
+            ("inf", "\"inf\"", Setting::Text("inf".to_string())),
         ];
-        for (said, json, setting) in cases {
-            assert_eq!(Setting::from(said), setting);
+        for (text, json, setting) in cases {
+            assert_eq!(Setting::from(text), setting);
             assert_eq!(muster_json::to_string(&setting), json);
             assert_eq!(muster_json::from_str::<Setting>(json).unwrap(), setting);
-            assert_eq!(setting.to_string(), said);
+            assert_eq!(setting.to_string(), text);
         }
         assert!(muster_json::from_str::<Setting>("[1]").is_err());
     }

@@ -1,58 +1,59 @@
-//! Nodes that are booked for a time.
+//! Windows: nodes booked for a time, for maintenance or for one tenant.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::written::{Moment, Span};
+use crate::input::{Moment, Span};
 
-/// Nodes to book, for maintenance or for a tenant.
+/// A new window.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WindowSpec {
-    /// What to call it: 1 to 63 of a-z, A-Z, 0-9, `-`, `_`, `.`.
+    /// Name: 1 to 63 characters of a-z, A-Z, 0-9, `-`, `_`, `.`.
     pub name: String,
-    /// Which nodes.
+    /// Booked nodes.
     pub nodes: Vec<String>,
-    /// From when; now when not given.
+    /// Start. Default: now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Moment>,
-    /// Until when. Either this or `duration`.
+    /// End; either this or `duration`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
-    /// How long.
+    /// Length; either this or `until`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<Span>,
-    /// For which tenant, with all below it; for nobody when not given, as maintenance needs it.
+    /// Tenant that may use the nodes, with its descendants; without a tenant the window is for maintenance, and no job
+    /// runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Why, for those who wait.
+    /// Reason, shown to the users of waiting jobs.
     pub why: String,
 }
 
-/// Nodes that are booked.
+/// A window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Window {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Which nodes.
+    /// Booked nodes.
     pub nodes: Vec<String>,
-    /// From when, RFC 3339.
+    /// Start, RFC 3339.
     pub from: String,
     /// The same in Unix milliseconds.
     pub from_ms: i64,
-    /// Until when, RFC 3339.
+    /// End, RFC 3339.
     pub until: String,
     /// The same in Unix milliseconds.
     pub until_ms: i64,
-    /// For which tenant; absent is for nobody.
+    /// Tenant that may use the nodes; absent for maintenance.
     pub tenant: Option<String>,
-    /// Why.
+    /// Reason.
     pub why: String,
-    /// Who booked it.
+    /// Actor that booked it.
     pub by: String,
-    /// Whether it has begun.
+    /// True if it has begun.
     pub active: bool,
-    /// Jobs that run on its nodes now and are not its own.
+    /// Jobs that run on its nodes now and may not use the window.
     pub jobs: Vec<String>,
 }
 

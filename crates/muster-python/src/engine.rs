@@ -1,4 +1,4 @@
-//! The engine of the commissioning document, for Python.
+//! The policy engine of the commissioning document, for Python.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use muster_policy::{Gpu, PolicyEngine as Engine};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::gpu::{gpu_of, requirements_of};
+use crate::gpu::{gpu_from_python, requirements_from_python};
 use crate::rules::{pools, schedules};
 
-/// Loads policies, and says whether a GPU may be given out.
+/// Loads policies and decides whether a GPU may be allocated.
 #[pyclass(module = "starlark_engine")]
 pub struct PolicyEngine {
     engine: Engine,
-    /// What was wrong with policies so far.
+    /// The errors of all policies that did not load.
     errors: Vec<String>,
 }
 
 #[pymethods]
 impl PolicyEngine {
-    /// One that looks for policies in a folder; `policies` when none is named.
+    /// An engine whose policies are in this folder; `policies` by default.
     #[new]
     #[pyo3(signature = (policy_dir=None))]
     fn new(policy_dir: Option<PathBuf>) -> PolicyEngine {
@@ -28,7 +28,7 @@ impl PolicyEngine {
         PolicyEngine { engine, errors: Vec::new() }
     }
 
-    /// Load a policy: the path as it is, or inside the folder.
+    /// Load a policy by its path, or by its path inside the folder. False if it does not load.
     fn load_policy(&mut self, path: PathBuf) -> bool {
         match self.engine.load_policy(&path) {
             Ok(()) => true,
@@ -39,19 +39,19 @@ impl PolicyEngine {
         }
     }
 
-    /// Load every policy of the folder, and say how many could be.
+    /// Load every policy of the folder, and return the number that loaded.
     fn load_all_policies(&mut self) -> usize {
         let (loaded, errors) = self.engine.load_all_policies();
         self.errors.extend(errors.iter().map(ToString::to_string));
         loaded
     }
 
-    /// Whether a GPU may be given out: some pool has it, and it is what is asked for.
+    /// Whether the GPU may be allocated: it is in a pool and meets the requirements.
     fn evaluate_allocation(&self, gpu: &Bound<PyAny>, requirements: &Bound<PyAny>) -> PyResult<bool> {
-        Ok(self.engine.evaluate_allocation(&gpu_of(gpu)?, &requirements_of(requirements)?))
+        Ok(self.engine.evaluate_allocation(&gpu_from_python(gpu)?, &requirements_from_python(requirements)?))
     }
 
-    /// Those that may be given out, the best first; among equals as they came.
+    /// The GPUs that may be allocated, best score first; equal scores keep their order.
     fn get_recommended_gpus<'py>(
         &self,
         py: Python<'py>,
@@ -59,27 +59,27 @@ impl PolicyEngine {
         requirements: &Bound<PyAny>,
     ) -> PyResult<Bound<'py, PyList>> {
         let objects: Vec<Bound<PyAny>> = gpus.try_iter()?.collect::<PyResult<_>>()?;
-        let known: Vec<Gpu> = objects.iter().map(gpu_of).collect::<PyResult<_>>()?;
-        // Two GPUs may be equal, so each is known by where it lies.
-        let place: HashMap<*const Gpu, &Bound<PyAny>> =
-            known.iter().map(std::ptr::from_ref).zip(&objects).collect();
-        let best = self.engine.recommended(&known, &requirements_of(requirements)?);
-        PyList::new(py, best.into_iter().filter_map(|gpu| place.get(&std::ptr::from_ref(gpu))))
+        let converted: Vec<Gpu> = objects.iter().map(gpu_from_python).collect::<PyResult<_>>()?;
+        // Two GPUs may be equal, so the address of the converted one identifies the object.
+        let object_of: HashMap<*const Gpu, &Bound<PyAny>> =
+            converted.iter().map(std::ptr::from_ref).zip(&objects).collect();
+        let best = self.engine.recommended_gpus(&converted, &requirements_from_python(requirements)?);
+        PyList::new(py, best.into_iter().filter_map(|gpu| object_of.get(&std::ptr::from_ref(gpu))))
     }
 
-    /// What was wrong with policies so far, each with its place.
+    /// The errors of all policies that did not load, each with its position.
     #[getter]
     fn errors(&self) -> Vec<String> {
         self.errors.clone()
     }
 
-    /// The pools that were registered, by name.
+    /// The registered pools, by name.
     #[getter]
     fn pools<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         pools(py, self.engine.rules())
     }
 
-    /// The rulesets that were registered, by name.
+    /// The registered rulesets, by name.
     #[getter]
     fn schedules<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         schedules(py, self.engine.rules())

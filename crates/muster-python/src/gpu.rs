@@ -1,4 +1,4 @@
-//! A GPU and what is asked of one, from the objects that Python has.
+//! Converts GPUs and requirements from Python objects.
 
 use muster_policy::{Gpu, Requirements};
 use pyo3::prelude::*;
@@ -7,7 +7,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, Py
 use crate::error::{wrong_type, wrong_value};
 
 /// A GPU from an object with the fields of `GPUInfo`.
-pub fn gpu_of(object: &Bound<PyAny>) -> PyResult<Gpu> {
+pub fn gpu_from_python(object: &Bound<PyAny>) -> PyResult<Gpu> {
     let field = |name: &str| {
         let missing = |_| wrong_type("gpu", object, "a GPUInfo");
         object.getattr(name).map(|value| (format!("GPUInfo.{name}"), value)).map_err(missing)
@@ -29,15 +29,15 @@ pub fn gpu_of(object: &Bound<PyAny>) -> PyResult<Gpu> {
     })
 }
 
-/// What is asked of a GPU. Keys that nobody knows are passed over, and so is `None`.
-pub fn requirements_of(given: &Bound<PyAny>) -> PyResult<Requirements> {
-    let dict = given.cast::<PyDict>().map_err(|_| wrong_type("requirements", given, "a dict"))?;
-    let said = |name: &str| {
+/// Requirements from a dict. Unknown keys and values of `None` are ignored.
+pub fn requirements_from_python(object: &Bound<PyAny>) -> PyResult<Requirements> {
+    let dict = object.cast::<PyDict>().map_err(|_| wrong_type("requirements", object, "a dict"))?;
+    let entry = |name: &str| {
         let value = dict.get_item(name)?.filter(|value| !value.is_none());
         Ok::<_, PyErr>(value.map(|value| (format!("requirements[{name:?}]"), value)))
     };
-    let limit = |name| said(name)?.map(|(name, value)| number(&name, &value)).transpose();
-    let tags = said("tags")?.map(|(name, value)| texts(&name, &value)).transpose()?;
+    let limit = |name| entry(name)?.map(|(name, value)| number(&name, &value)).transpose();
+    let tags = entry("tags")?.map(|(name, value)| texts(&name, &value)).transpose()?;
     Ok(Requirements {
         min_memory: limit("min_memory")?,
         max_temp: limit("max_temp")?,
@@ -46,15 +46,15 @@ pub fn requirements_of(given: &Bound<PyAny>) -> PyResult<Requirements> {
 }
 
 fn text(name: &str, value: &Bound<PyAny>) -> PyResult<String> {
-    let text = value.cast::<PyString>().map_err(|_| wrong_type(name, value, "a text"))?;
-    text.to_str().map(str::to_string).map_err(|_| wrong_value(name, value, "a text in UTF-8"))
+    let text = value.cast::<PyString>().map_err(|_| wrong_type(name, value, "a string"))?;
+    text.to_str().map(str::to_string).map_err(|_| wrong_value(name, value, "a string in UTF-8"))
 }
 
 fn flag(name: &str, value: &Bound<PyAny>) -> PyResult<bool> {
     value.cast::<PyBool>().map(|flag| flag.is_true()).map_err(|_| wrong_type(name, value, "True or False"))
 }
 
-/// `True` is a number to Python, and a mistake here.
+/// A number. `bool` is a subclass of `int` in Python and is rejected.
 fn number(name: &str, value: &Bound<PyAny>) -> PyResult<f64> {
     let is_number = value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyInt>();
     if !is_number || value.is_instance_of::<PyBool>() {
@@ -71,14 +71,14 @@ fn count(name: &str, value: &Bound<PyAny>) -> PyResult<u32> {
     value.extract().map_err(|_| wrong_value(name, value, "a whole number from 0 to 4294967295"))
 }
 
-/// Several texts. A single one would be taken for its letters, so it is refused.
+/// A collection of strings. A single string is rejected: Python would iterate over its characters.
 fn texts(name: &str, value: &Bound<PyAny>) -> PyResult<Vec<String>> {
-    let several = value.is_instance_of::<PyList>()
+    let is_collection = value.is_instance_of::<PyList>()
         || value.is_instance_of::<PyTuple>()
         || value.is_instance_of::<PySet>()
         || value.is_instance_of::<PyFrozenSet>();
-    if !several {
-        return Err(wrong_type(name, value, "a list of texts"));
+    if !is_collection {
+        return Err(wrong_type(name, value, "a list of strings"));
     }
     value.try_iter()?.map(|item| text(&format!("an item of {name}"), &item?)).collect()
 }

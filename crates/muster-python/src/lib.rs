@@ -1,7 +1,9 @@
 //! Policies for Python: the native module `starlark_engine._native`.
 //!
-//! It translates and nothing more: values and errors go from one language to the other here, and `muster-policy` does
-//! the work. What needs no speed is in Python, in `python/src/starlark_engine`.
+//! Converts values and errors between Python and `muster-policy`; contains no logic. Code that need not be fast is in
+//! Python, in `python/src/starlark_engine`.
+
+#![warn(missing_docs)]
 
 mod engine;
 mod error;
@@ -24,7 +26,7 @@ mod _native {
     use super::star;
 }
 
-/// Do what the words of a command line say, and give the exit code.
+/// Run a command line of `star`, program name first, and return the exit code.
 #[pyfunction]
 fn star(words: Vec<OsString>) -> u8 {
     muster_policy::star::run(&words)

@@ -1,20 +1,19 @@
-//! Port: the time. The simulator has its own.
+//! Port: the clock. The simulator supplies simulated time.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use muster_core::Timestamp;
 
-/// Tells the time.
 pub trait Clock: Send + Sync {
-    /// The time of day, which may be set: milliseconds since the Unix epoch.
+    /// Wall-clock time in milliseconds since the Unix epoch; it may jump when the clock is set.
     fn now(&self) -> Timestamp;
 
-    /// Time since a moment that stays the same; it never goes back and cannot be set.
+    /// Monotonic time since a fixed moment.
     fn elapsed(&self) -> Duration;
 }
 
-/// Adapter (Clock): the clock of this machine.
+/// Adapter (Clock): the clocks of this machine.
 pub struct SystemClock;
 
 impl Clock for SystemClock {

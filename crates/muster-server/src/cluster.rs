@@ -1,34 +1,35 @@
-//! What every door holds: a way to ask the engine, and a view of what is durable.
+//! The handle that HTTP handlers, planner and dispatch share: it sends commands to the engine and reads the replica of
+//! committed state.
 //!
-//! Readers see the replica, which the engine brings up to date after each commit and before it replies. So
-//! whoever got an answer finds it in the next read, and nobody sees what could still be lost.
+//! The engine updates the replica after each commit and before it replies. A caller therefore finds its own change in
+//! the next read, and no reader sees a change that could still be lost.
 
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use muster_core::plan::{Forecast, Verdicts};
+use muster_core::planner::{Forecast, Verdicts};
 use muster_core::{Actor, Answer, Command, Event, Refusal, State, Timestamp};
 use muster_store::{Entry, Tables};
 use tokio::sync::{broadcast, oneshot};
 
 use crate::clock::Clock;
 
-/// How many asks may wait for the engine before new ones are turned away.
-pub const INBOX_SIZE: usize = 16_384;
+/// Commands that may wait for the engine; further ones are declined.
+pub const INBOX_REQUESTS_MAX: usize = 16_384;
 
-/// Batches that a slow listener may be behind before it has to start over.
-const LISTENER_LAG: usize = 1_024;
+/// Batches that a subscriber may lag behind; beyond that it misses batches and must start over from the state.
+const SUBSCRIBER_LAG_BATCHES_MAX: usize = 1_024;
 
-/// The cluster, as doors, planner and dispatch see it. Cheap to clone.
+/// The handle of the cluster. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    inbox: SyncSender<Ask>,
+    inbox: SyncSender<CommandRequest>,
     replica: RwLock<State>,
-    role: RwLock<Role>,
+    role: RwLock<ServerRole>,
     verdicts: RwLock<Arc<Verdicts>>,
     forecast: RwLock<Arc<Forecast>>,
     events: broadcast::Sender<Arc<Batch>>,
@@ -36,102 +37,86 @@ struct Shared {
     clock: Arc<dyn Clock>,
 }
 
-/// One command on its way to the engine.
-pub struct Ask {
-    /// Who asks.
+/// A command with the channel of its answer.
+pub struct CommandRequest {
     pub by: Actor,
-    /// What.
     pub command: Command,
-    /// Where the answer goes.
-    pub reply: oneshot::Sender<Result<Answer, Declined>>,
+    pub reply: oneshot::Sender<Result<Answer, CommandError>>,
 }
 
-/// Events that were committed together; never empty.
+/// Journal entries of one transaction, in order; never empty.
 #[derive(Debug)]
 pub struct Batch {
-    /// The facts with their numbers, in order.
     pub entries: Vec<Entry>,
 }
 
 impl Batch {
-    /// The facts alone.
     pub fn events(&self) -> impl Iterator<Item = &Event> {
         self.entries.iter().map(|entry| &entry.event)
     }
 }
 
-/// What this server is at the moment.
+/// The current role of this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Role {
-    /// Reading the journal.
+pub enum ServerRole {
+    /// Replaying the journal.
     Starting,
-    /// The only one that writes.
-    Leading {
-        /// Its turn.
-        epoch: u64,
-    },
-    /// Another server leads.
-    Standby {
-        /// Which.
-        leader: String,
-    },
-    /// The database cannot be reached or refuses.
-    Away {
-        /// What happened.
-        why: String,
-    },
+    /// The only server that writes.
+    Leading { epoch: u64 },
+    /// Another server is the leader.
+    Standby { leader: String },
+    /// The database does not answer or refuses.
+    Unavailable { why: String },
 }
 
-/// Why a command has no answer.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Declined {
+pub enum CommandError {
     /// The state of the cluster does not allow it.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// This server cannot take it now; nothing was promised. The outcome may be unknown.
+    /// This server cannot take the command now, and has not confirmed it. If the write failed halfway, the outcome is
+    /// unknown.
     #[error("{why}")]
-    Unavailable {
-        /// What to know.
-        why: String,
-    },
+    Unavailable { why: String },
 }
 
-impl Declined {
-    fn unavailable(why: impl Into<String>) -> Declined {
-        Declined::Unavailable { why: why.into() }
+impl CommandError {
+    fn unavailable(why: impl Into<String>) -> CommandError {
+        CommandError::Unavailable { why: why.into() }
     }
 }
 
 impl Cluster {
-    /// A cluster whose engine takes its asks from the other end of `inbox`.
-    pub fn new(inbox: SyncSender<Ask>, tables: Arc<dyn Tables>, clock: Arc<dyn Clock>) -> Cluster {
+    /// A handle of the engine that receives from the other end of `inbox`.
+    pub fn new(inbox: SyncSender<CommandRequest>, tables: Arc<dyn Tables>, clock: Arc<dyn Clock>) -> Cluster {
         let shared = Shared {
             inbox,
             replica: RwLock::default(),
-            role: RwLock::new(Role::Starting),
+            role: RwLock::new(ServerRole::Starting),
             verdicts: RwLock::default(),
             forecast: RwLock::default(),
-            events: broadcast::Sender::new(LISTENER_LAG),
+            events: broadcast::Sender::new(SUBSCRIBER_LAG_BATCHES_MAX),
             tables,
             clock,
         };
         Cluster { shared: Arc::new(shared) }
     }
 
-    /// Ask the engine, and wait until the answer is durable.
-    pub async fn ask(&self, by: Actor, command: Command) -> Result<Answer, Declined> {
+    /// Send a command to the engine and wait until its events are durable.
+    pub async fn execute(&self, by: Actor, command: Command) -> Result<Answer, CommandError> {
         let answer = self.send(by, command)?;
-        answer.await.unwrap_or_else(|_| Err(Declined::unavailable("the server is stopping")))
+        answer.await.unwrap_or_else(|_| Err(CommandError::unavailable("the server is stopping")))
     }
 
-    /// The same for callers outside the async runtime.
-    pub fn ask_blocking(&self, by: Actor, command: Command) -> Result<Answer, Declined> {
+    /// [`Cluster::execute`] for callers outside the async runtime.
+    pub fn execute_blocking(&self, by: Actor, command: Command) -> Result<Answer, CommandError> {
         let answer = self.send(by, command)?;
-        answer.blocking_recv().unwrap_or_else(|_| Err(Declined::unavailable("the server is stopping")))
+        answer.blocking_recv().unwrap_or_else(|_| Err(CommandError::unavailable("the server is stopping")))
     }
 
-    /// Hand a command in without waiting for the answer.
-    pub fn tell(&self, by: Actor, command: Command) -> Result<(), Declined> {
+    /// Send a command without waiting for its answer.
+    pub fn enqueue(&self, by: Actor, command: Command) -> Result<(), CommandError> {
         self.send(by, command).map(drop)
     }
 
@@ -139,43 +124,42 @@ impl Cluster {
         &self,
         by: Actor,
         command: Command,
-    ) -> Result<oneshot::Receiver<Result<Answer, Declined>>, Declined> {
+    ) -> Result<oneshot::Receiver<Result<Answer, CommandError>>, CommandError> {
         let (reply, answer) = oneshot::channel();
-        match self.shared.inbox.try_send(Ask { by, command, reply }) {
+        match self.shared.inbox.try_send(CommandRequest { by, command, reply }) {
             Ok(()) => Ok(answer),
-            Err(TrySendError::Full(_)) => Err(Declined::unavailable(
+            Err(TrySendError::Full(_)) => Err(CommandError::unavailable(
                 "the server is busy: too many requests wait; try again in a moment",
             )),
-            Err(TrySendError::Disconnected(_)) => Err(Declined::unavailable("the server is stopping")),
+            Err(TrySendError::Disconnected(_)) => Err(CommandError::unavailable("the server is stopping")),
         }
     }
 
-    /// Look at what is durable. Keep it short: commits wait while someone looks.
-    pub fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
-        look(&self.shared.replica.read().unwrap_or_else(PoisonError::into_inner))
+    /// Read the committed state. Keep it short: the engine cannot publish a commit meanwhile.
+    pub fn read<T>(&self, query: impl FnOnce(&State) -> T) -> T {
+        query(&self.shared.replica.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What this server is at the moment.
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> ServerRole {
         self.shared.role.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the planner last said of the jobs that wait.
+    /// The verdicts of the last planning round: why each waiting job waits.
     pub fn verdicts(&self) -> Arc<Verdicts> {
         self.shared.verdicts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// When jobs start, as it was last told.
+    /// The last forecast of start times.
     pub fn forecast(&self) -> Arc<Forecast> {
         self.shared.forecast.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Every batch from now on, as it becomes durable.
-    pub fn listen(&self) -> broadcast::Receiver<Arc<Batch>> {
+    /// All batches from now on, each once it is durable.
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<Batch>> {
         self.shared.events.subscribe()
     }
 
-    /// The tables, for history and lists. Their calls block: use a blocking thread.
+    /// The SQL tables, for history and lists. Their calls block: use a blocking thread.
     pub fn tables(&self) -> Arc<dyn Tables> {
         self.shared.tables.clone()
     }
@@ -187,23 +171,23 @@ impl Cluster {
 
     // For the engine and the planner only.
 
-    /// Bring the readers up to date.
+    /// Apply a committed batch to the replica and send it to the subscribers.
     pub(crate) fn publish(&self, batch: Arc<Batch>) {
         let mut replica = self.shared.replica.write().unwrap_or_else(PoisonError::into_inner);
         for event in batch.events() {
             replica.apply(event);
         }
         drop(replica);
-        // Nobody listening is fine.
+        // An error means that there is no subscriber.
         let _ = self.shared.events.send(batch);
     }
 
-    /// Give the readers a state to start from.
+    /// Replace the replica.
     pub(crate) fn reset(&self, state: State) {
         *self.shared.replica.write().unwrap_or_else(PoisonError::into_inner) = state;
     }
 
-    pub(crate) fn set_role(&self, role: Role) {
+    pub(crate) fn set_role(&self, role: ServerRole) {
         *self.shared.role.write().unwrap_or_else(PoisonError::into_inner) = role;
     }
 

@@ -1,14 +1,14 @@
-//! The configuration: what flags, variables and a file say, and what the server makes of it.
+//! The configuration of a server, from flags, environment variables, a YAML file and defaults.
 //!
-//! A source fills a [`RawConfig`]; [`Config::load`] lays flags over `MUSTER_*` variables over the seeds'
-//! variables over the file over the defaults, and everything behind this door sees only the resolved
-//! [`Config`]. Nothing is opened or created here but the file itself.
+//! Each source fills a [`RawConfig`]. [`Config::load`] merges them: flags take precedence over `MUSTER_*` variables, those
+//! over variables with compatibility names, those over the file, and the file over the defaults. The rest of the server
+//! sees only the resolved [`Config`]. Nothing is opened or created here but the configuration file.
 
 mod file;
 mod keys;
+mod merged;
 mod problem;
 mod resolve;
-mod said;
 mod settings;
 mod value;
 mod variables;
@@ -23,230 +23,213 @@ use std::path::{Path, PathBuf};
 use muster_core::Settings;
 use serde::Serialize;
 
+use merged::MergedConfig;
 pub(crate) use muster_core::nearest::nearest;
-pub use problem::{ConfigError, Mark, Place, Problem, Wrong};
-use said::Said;
-pub use settings::amend;
-use value::Raw;
+pub use problem::{ConfigError, FilePosition, Problem, ProblemKind, ValueSource};
+pub use settings::override_setting;
+use value::RawValue;
 
-/// Everything the server needs to know before it starts.
+/// The resolved configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// A name for this installation.
+    /// Name of this installation, for traces.
     pub environment: String,
-    /// Where HTTP is served.
+    /// Address of HTTP.
     pub listen: SocketAddr,
-    /// Where gRPC is served, on the same host.
+    /// Address of gRPC, on the same host.
     pub grpc_listen: SocketAddr,
     /// Folder of the database, certificates and tokens.
     pub data_dir: PathBuf,
-    /// Where the journal lives.
     pub database: Database,
     /// How long a start waits for the database; `None` is for ever.
     pub start_timeout_ms: Option<i64>,
     /// Whether a new cluster may begin in a used data folder (`--new-cluster`). Never set by a file: it is for one start.
     pub new_cluster: bool,
-    /// Who may ask.
     pub auth: AuthMode,
-    /// How connections are encrypted; `None` for plain HTTP.
-    pub tls: Option<Tls>,
-    /// What the HTTP door lets in.
-    pub api: Api,
-    /// What the planner and the guards read. Enters the state by `Command::Configure`.
+    /// `None` for plain HTTP.
+    pub tls: Option<TlsConfig>,
+    pub api: ApiConfig,
+    /// Settings of the core; `Command::Configure` puts them into the state.
     pub settings: Settings,
-    /// Longest pause between two plans.
+    /// Longest pause between two planning rounds.
     pub scheduling_interval_ms: i64,
-    /// How the agent of this machine behaves.
-    pub agent: Agent,
-    /// What is told to Prometheus.
-    pub metrics: Metrics,
-    /// How log lines look.
-    pub log: Log,
-    /// Where traces go.
-    pub telemetry: Telemetry,
-    /// A simulated cluster to run.
+    pub agent: AgentConfig,
+    pub metrics: MetricsConfig,
+    pub log: LogConfig,
+    pub telemetry: TelemetryConfig,
+    /// File of a simulated cluster to run in this process.
     pub cluster: Option<PathBuf>,
-    /// A folder of policies to keep in force.
+    /// Folder of policies that are applied at start and whenever a file changes.
     pub policies_dir: Option<PathBuf>,
-    /// What the person who starts the server should know; nothing of it stops the start.
+    /// For the operator; no warning stops the start.
     pub warnings: Vec<String>,
-    said: Said,
+    merged: MergedConfig,
 }
 
-/// Where the journal lives.
+/// The database of journal, savepoints and tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Database {
-    /// One file on this machine.
     Sqlite {
-        /// Which.
         path: PathBuf,
     },
-    /// A PostgreSQL server, which several of us may share.
+    /// A PostgreSQL server, which several servers may share.
     Postgres {
         /// `postgres://…`, with the password.
         url: SecretUrl,
-        /// How many connections.
-        pool: Pool,
+        pool: PostgresPool,
     },
 }
 
-/// An address that may hold a password, and so never prints it.
+/// A URL that may hold a password; printing it hides the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretUrl(String);
 
-/// How connections to PostgreSQL are kept.
+/// The connection pool of PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pool {
-    /// Most at once.
+pub struct PostgresPool {
     pub connections_max: u32,
-    /// Most kept open for later.
+    /// Most connections that stay open while they are idle.
     pub idle_max: u32,
-    /// Age at which one is replaced; `None` is never.
+    /// Age at which a connection is replaced; `None` is never.
     pub lifetime_ms_max: Option<i64>,
 }
 
-/// Who may ask.
+/// How callers are authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthMode {
-    /// Everybody who reaches the loopback address is the administrator.
+    /// Every caller on the loopback address is the administrator.
     Local,
-    /// Whoever brings a token.
+    /// Every caller needs a token.
     Tokens,
 }
 
-/// How connections are encrypted.
+/// The certificate of HTTPS.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Tls {
-    /// With a certificate that the site brings.
+pub enum TlsConfig {
+    /// Files that the site supplies.
     Files {
         /// Certificate chain in PEM.
         certificate: PathBuf,
         /// Its private key in PEM.
         key: PathBuf,
     },
-    /// With a certificate from our own CA, made in the data folder.
+    /// A certificate of the server's own CA, generated in the data folder.
     OwnCa,
 }
 
-/// What the HTTP door lets in.
+/// Limits and allowed origins of the HTTP API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Api {
-    /// Names beside the loopback ones by which we may be called.
+pub struct ApiConfig {
+    /// Accepted host names of the Host header besides those of loopback.
     pub allowed_hosts: Vec<String>,
-    /// Which web pages may call.
     pub cors: Cors,
-    /// Requests per second and caller; `None` is without limit.
+    /// Requests per second and caller; `None` for no limit.
     pub rate_limit_rps: Option<u32>,
-    /// Most open connections; `None` for what the descriptors of the process allow.
+    /// Most open connections; `None` for as many as the descriptor limit of the process allows.
     pub connections_max: Option<u32>,
     /// Most open connections from one address; `None` for a quarter of all.
     pub connections_per_address_max: Option<u32>,
 }
 
-/// Which web pages may call.
+/// Web origins that may call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cors {
-    /// Our own.
     SameOrigin,
-    /// Our own and these.
+    /// The server's own origin and these.
     Origins(Vec<String>),
-    /// All; only with tokens.
+    /// All origins; only with tokens.
     Any,
 }
 
-/// How the agent of this machine behaves.
+/// The agent of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Agent {
-    /// Name of this node; the host name when `None`.
+pub struct AgentConfig {
+    /// Name of this node; `None` for the host name.
     pub node_id: Option<String>,
-    /// Pause between two signs of life.
+    /// Interval of heartbeats.
     pub heartbeat_ms: i64,
-    /// Pause between two readings of the GPUs.
+    /// Interval of readings of GPUs in use.
     pub metrics_ms: i64,
-    /// Pause between two health checks.
+    /// Interval of readings of every GPU.
     pub health_check_ms: i64,
-    /// Program that runs images.
+    /// Program that runs container images.
     pub container_runtime: String,
 }
 
-/// What is told to Prometheus.
+/// How metrics are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Metrics {
-    /// Whether at all.
+pub struct MetricsConfig {
     pub enabled: bool,
-    /// An address of their own, beside `listen`.
+    /// A separate address, besides `Config::listen`.
     pub listen: Option<SocketAddr>,
-    /// Their path.
     pub path: String,
-    /// Prefix of the names that the seed promised.
+    /// Prefix of the compatibility metrics.
     pub namespace: String,
 }
 
-/// How log lines look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
-    /// For eyes or for machines.
+pub struct LogConfig {
     pub format: LogFormat,
     /// Least severity: `error`, `warn`, `info`, `debug` or `trace`.
     pub level: String,
 }
 
-/// For whom log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For eyes.
+    /// Text for people.
     Console,
     /// One JSON object per line.
     Json,
 }
 
-/// Where traces go.
+/// Export of traces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Telemetry {
-    /// Base address of an OTLP collector; `None` makes no traces.
+pub struct TelemetryConfig {
+    /// Base address of an OTLP collector; `None` disables traces.
     pub otlp_endpoint: Option<String>,
 }
 
 /// One line of `muster config show`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ShownKey {
     /// With dots between the levels.
     pub key: &'static str,
-    /// As written, secrets hidden; empty when nothing is set.
+    /// As written, with secrets hidden; empty if nothing is set.
     pub value: String,
     /// `default`, a file with its line, a variable, or a flag.
     pub source: String,
-    /// What it means.
+    /// Description of the key.
     pub about: &'static str,
 }
 
-/// What one or several sources say. Nothing in it has been checked against anything else.
+/// The values of one or several sources, before they are merged and checked.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RawConfig {
-    words: Vec<Word>,
+    entries: Vec<RawEntry>,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Word {
+struct RawEntry {
+    /// As written: the name of the key or an alias.
     key: &'static str,
-    raw: Raw,
-    place: Place,
+    raw: RawValue,
+    source: ValueSource,
 }
 
 impl RawConfig {
-    /// Note what the command line says: `raw.flag("listen", "--listen", "127.0.0.1:9000")`. The key is one of the
-    /// table; naming another is a bug and stops the first start that tries.
+    /// Add the value of a command-line flag: `raw.flag("listen", "--listen", "127.0.0.1:9000")`. Panics at the start if the
+    /// key is not in the table of keys.
     pub fn flag(&mut self, key: &'static str, flag: &str, value: impl fmt::Display) {
-        self.say(key, Raw::One(value.to_string()), Place::Flag(flag.to_string()));
+        self.set(key, RawValue::One(value.to_string()), ValueSource::Flag(flag.to_string()));
     }
 
-    fn say(&mut self, key: &'static str, raw: Raw, place: Place) {
-        self.words.push(Word { key, raw, place });
+    fn set(&mut self, key: &'static str, raw: RawValue, source: ValueSource) {
+        self.entries.push(RawEntry { key, raw, source });
     }
 
-    /// Said once for a whole section, however many of its keys appear.
+    /// Warn once per section, however many of its keys appear.
     fn warn_inert(&mut self, name: &str, why: &str) {
         let warning = format!("`{name}` has no effect: {why}");
         if !self.warnings.contains(&warning) {
@@ -254,8 +237,8 @@ impl RawConfig {
         }
     }
 
-    fn add(&mut self, other: RawConfig) {
-        self.words.extend(other.words);
+    fn extend(&mut self, other: RawConfig) {
+        self.entries.extend(other.entries);
         self.problems.extend(other.problems);
         for warning in other.warnings {
             if !self.warnings.contains(&warning) {
@@ -266,7 +249,7 @@ impl RawConfig {
 }
 
 impl Config {
-    /// Resolve what all sources say. Without a file and without flags the defaults start a server.
+    /// Merge and resolve all sources. The defaults alone start a local server.
     ///
     /// `variables` is the environment, normally `std::env::vars()`.
     pub fn load(
@@ -275,18 +258,18 @@ impl Config {
         file: Option<&Path>,
     ) -> Result<Config, ConfigError> {
         let mut raw = file.map(file::read).unwrap_or_default();
-        raw.add(variables::read(variables));
-        raw.add(flags);
+        raw.extend(variables::read(variables));
+        raw.extend(flags);
         resolve::resolve(raw)
     }
 
-    /// Every key, its value and who set it, for `muster config show`.
-    pub fn show(&self) -> Vec<Shown> {
-        self.said.show()
+    /// Every key with its value and the source of the value, for `muster config show`.
+    pub fn show(&self) -> Vec<ShownKey> {
+        self.merged.show()
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShownKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = if self.value.is_empty() { "-" } else { &self.value };
         write!(f, "{} = {value}  ({})", self.key, self.source)
@@ -294,7 +277,7 @@ impl fmt::Display for Shown {
 }
 
 impl SecretUrl {
-    /// With the password, to connect.
+    /// The URL with its password.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -302,12 +285,12 @@ impl SecretUrl {
 
 impl fmt::Debug for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&said::without_password(&self.0))
+        f.write_str(&merged::without_password(&self.0))
     }
 }
 
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&said::without_password(&self.0))
+        f.write_str(&merged::without_password(&self.0))
     }
 }

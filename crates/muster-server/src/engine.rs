@@ -1,8 +1,8 @@
-//! Step 3, take turns: the only place where the cluster changes.
+//! Step 3, serialise: the engine, the only place where the state of the cluster changes.
 //!
-//! A turn takes every command that waits, decides and applies them one after the other, writes all events in
-//! one transaction, and only then publishes and replies. If the write fails nothing was promised: the working
-//! state is dropped and read anew from the journal before anything else happens.
+//! The engine takes all waiting commands as one batch, decides and applies them one after the other, and writes all
+//! events in one transaction; only then are they published and the callers answered. If the write fails, no command of
+//! the batch was confirmed: the working state is dropped and recovered from the journal before anything else happens.
 
 use std::sync::Arc;
 
@@ -11,94 +11,101 @@ use muster_store::{Entry, Journal, StoreError};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::cluster::{Ask, Batch, Declined};
-use crate::refused_acts::RefusedActs;
+use crate::cluster::{Batch, CommandError, CommandRequest};
+use crate::refusal_audit::RefusalAggregator;
 
-/// The working state.
+/// The working state of the leader.
 pub struct Engine {
     state: State,
     clock: Arc<dyn Clock>,
     epoch: u64,
-    refused: RefusedActs,
+    refusals: RefusalAggregator,
 }
 
-/// What one turn came to.
-pub struct Turn {
-    /// What is durable now; `None` if nothing happened.
+/// The result of one batch of commands.
+pub struct ProcessedRequests {
+    /// The durable events; `None` if the commands caused none.
     pub batch: Option<Arc<Batch>>,
-    /// Answers to hand out after the batch is published.
+    /// Answers to send after the batch is published.
     pub replies: Replies,
 }
 
-/// Answers that wait for the commit.
+/// Answers held back until their events are durable and published.
 #[derive(Default)]
-pub struct Replies(Vec<Reply>);
+pub struct Replies(Vec<PendingReply>);
 
-/// One answer and where it goes.
-type Reply = (oneshot::Sender<Result<Answer, Declined>>, Result<Answer, Declined>);
+type PendingReply = (oneshot::Sender<Result<Answer, CommandError>>, Result<Answer, CommandError>);
 
 impl Replies {
-    /// Hand out the answers. Whoever has stopped waiting is passed over.
     pub fn send(self) {
         for (reply, answer) in self.0 {
+            // An error means that the caller has stopped waiting.
             let _ = reply.send(answer);
         }
     }
 
-    /// Tell everyone that nothing was promised.
-    fn decline(self, why: &str) {
+    /// Answer every caller with an error: its command was not recorded.
+    fn decline_all(self, why: &str) {
         for (reply, _) in self.0 {
-            let _ = reply.send(Err(Declined::Unavailable { why: why.to_string() }));
+            let _ = reply.send(Err(CommandError::Unavailable { why: why.to_string() }));
         }
     }
 }
 
 impl Engine {
-    /// An engine that goes on from a state read from the journal, under its own epoch.
+    /// An engine that continues from a recovered state, under its own epoch.
     pub fn new(state: State, clock: Arc<dyn Clock>, epoch: u64) -> Engine {
-        Engine { state, clock, epoch, refused: RefusedActs::default() }
+        Engine { state, clock, epoch, refusals: RefusalAggregator::default() }
     }
 
-    /// The working state. Equal to what is durable between turns.
+    /// The working state. Between batches it equals the durable state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Under which leadership it decides.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Take a turn with everything that was asked.
+    /// Decide, apply and record a batch of commands.
     ///
     /// After an error the working state is ahead of the journal and must not be used again.
-    pub fn turn(&mut self, journal: &mut dyn Journal, asks: Vec<Ask>) -> Result<Turn, StoreError> {
+    pub fn process_requests(
+        &mut self,
+        journal: &mut dyn Journal,
+        requests: Vec<CommandRequest>,
+    ) -> Result<ProcessedRequests, StoreError> {
         let mut entries = Vec::new();
         let mut replies = Replies::default();
-        for ask in asks {
-            let answer = self.decide(&ask.by, ask.command, &mut entries);
-            replies.0.push((ask.reply, answer));
+        for request in requests {
+            let answer = self.decide_and_apply(&request.by, request.command, &mut entries);
+            replies.0.push((request.reply, answer));
         }
         let now = self.clock.now().max(self.state.clock);
-        let due = self.refused.due(now);
+        let due = self.refusals.take_due_records(now);
         self.apply(due, now, &mut entries);
         if entries.is_empty() {
-            return Ok(Turn { batch: None, replies });
+            return Ok(ProcessedRequests { batch: None, replies });
         }
         self.assert_laws();
         if let Err(fault) = journal.append(&entries) {
-            replies.decline(&format!("nothing was promised: {fault}"));
+            replies.decline_all(&format!("the command was not recorded: {fault}"));
             return Err(fault);
         }
-        Ok(Turn { batch: Some(Arc::new(Batch { entries })), replies })
+        Ok(ProcessedRequests { batch: Some(Arc::new(Batch { entries })), replies })
     }
 
-    /// Decide and apply: the next command meets the state this one left.
-    fn decide(&mut self, by: &Actor, command: Command, entries: &mut Vec<Entry>) -> Result<Answer, Declined> {
+    /// Decide a command and apply its events, so that the next command sees the state this one leaves.
+    fn decide_and_apply(
+        &mut self,
+        by: &Actor,
+        command: Command,
+        entries: &mut Vec<Entry>,
+    ) -> Result<Answer, CommandError> {
         let now = self.clock.now().max(self.state.clock);
-        let command = self.stamp(command);
+        let command = self.stamp_epoch(command);
         let (events, answer) = self.state.decide_audited(by, &command, now);
-        let events = events.into_iter().filter_map(|event| self.refused.admit(event)).collect();
+        let events = events.into_iter().filter_map(|event| self.refusals.record_or_count(event)).collect();
         self.apply(events, now, entries);
         Ok(answer?)
     }
@@ -110,24 +117,24 @@ impl Engine {
         }
     }
 
-    /// Record the refused acts that are only counted so far. For the end of a leadership: nobody else knows of them.
-    pub fn record_refused(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+    /// Record the refusals that are only counted so far. Called at the end of a leader's term: the counts are in memory
+    /// only.
+    pub fn record_counted_refusals(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
         let mut entries = Vec::new();
-        let rest = self.refused.rest();
+        let rest = self.refusals.take_all_records();
         self.apply(rest, self.clock.now().max(self.state.clock), &mut entries);
         if entries.is_empty() { Ok(()) } else { journal.append(&entries).map(drop) }
     }
 
-    /// Plans are adopted under our own epoch, whoever drew them.
-    fn stamp(&self, command: Command) -> Command {
+    /// A plan is adopted under the epoch of this engine, whatever epoch the command carries.
+    fn stamp_epoch(&self, command: Command) -> Command {
         match command {
             Command::AdoptPlan { plan, .. } => Command::AdoptPlan { plan, epoch: self.epoch },
             other => other,
         }
     }
 
-    /// Debug builds look for a broken law before anything is written, while the cluster is small; the look is
-    /// O(state).
+    /// Debug builds check all laws before anything is written, while the cluster is small: the check is O(state).
     fn assert_laws(&self) {
         if cfg!(debug_assertions) && self.state.jobs.len() < 500 {
             let broken = self.state.check();

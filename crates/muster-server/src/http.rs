@@ -1,56 +1,63 @@
-//! The REST door: requests become commands, and what is durable becomes answers. Nothing is decided here.
+//! Inbound adapter: REST. Requests become commands; responses come from the durable state and the tables.
 //!
-//! Modules in the order a request meets them.
+//! Nothing is decided here: the engine decides, and a refusal keeps its code and sentence.
 
+// Before the handlers: request id, origin, caller, role, rate limit; and the error every layer may return.
 pub mod access;
-pub mod fault;
+pub mod access_denials;
+pub mod api_error;
+mod caller;
 pub mod origin;
-pub mod rate;
-mod receipts;
-pub mod refusals;
+pub mod rate_limit;
+mod request_trace;
 
+// Reading requests.
+mod array_indexes;
+mod job_spec;
 pub(crate) mod json;
 mod query;
-mod trace;
-mod who;
-mod windows;
-pub(crate) mod written;
 
-mod array;
-mod job_rows;
+// Jobs.
+mod checkpoint;
+mod dry_run;
+mod holders;
+mod job_lookup;
+mod job_page;
+mod job_phases;
 mod jobs;
-mod spec;
+mod logs;
+mod receipts;
+mod start_range;
 mod submit;
 mod why;
 
+// Everything else that has routes.
 mod allocations;
-mod gpus;
-mod nodes;
-mod policies;
-mod shadow;
-pub(crate) mod tenants;
-
 mod audit;
 mod cluster;
 mod events;
+mod gpus;
 mod health;
-mod history;
-mod holders;
 mod home;
-mod logs;
 mod moves;
-mod phases;
+mod nodes;
+mod policies;
 mod scrape;
-mod share;
-mod show;
-mod start_range;
-mod stream;
+mod shadow;
+pub(crate) mod tenants;
 mod tokens;
 mod usage;
 mod whatif;
+mod windows;
 
-mod document;
-mod reference;
+// Writing responses.
+mod gpu_share;
+mod render;
+mod sse;
+
+// The API described.
+mod api_reference;
+mod openapi_document;
 
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -66,173 +73,173 @@ use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::cluster::{Cluster, Role};
-use crate::config::Metrics;
-use crate::evaluations::Evaluations;
-use crate::identity::{Identity, Who};
-use crate::metrics::Seen;
-use crate::policies::{Interpreter, Questions};
+use crate::cluster::{Cluster, ServerRole};
+use crate::config::MetricsConfig;
+use crate::evaluations::EvaluationLimiter;
+use crate::identity::{Authenticator, Caller};
+use crate::metrics::EventCounters;
+use crate::policies::{Interpreter, PolicyCallMetrics};
 use crate::readings::Readings;
-use crate::rounds::Rounds;
+use crate::round_stats::RoundStats;
 use crate::shadow::Shadow;
 use crate::tls::Connections;
-use crate::whatif::Oracle;
+use crate::whatif::WhatIfReplay;
 
-pub use fault::Fault;
-pub(crate) use gpus::state_word as gpu_state;
-pub use origin::Origins;
-pub use rate::Limits;
-pub use reference::api_reference_markdown;
-pub(crate) use show::factor;
+pub use crate::conversions::rfc3339;
+
+pub use api_error::ApiError;
+pub use api_reference::api_reference_markdown;
+pub use origin::AllowedOrigins;
+pub use rate_limit::RateLimiter;
 pub use submit::admission_slots;
-pub use written::stamp;
 
-/// What every request finds. Each layer and handler takes one, so it is a single pointer.
+/// The shared state of all layers and handlers. Each of them takes a clone, so it is a single pointer.
 #[derive(Clone)]
-pub struct Door(Arc<Behind>);
+pub struct AppState(Arc<AppStateInner>);
 
-/// What lies behind the door.
-pub struct Behind {
-    /// The engine and what is durable.
+/// The fields of [`AppState`].
+pub struct AppStateInner {
+    /// The engine, the durable state and the tables.
     pub cluster: Cluster,
-    /// How callers are told apart.
-    pub identity: Identity,
-    /// From where browsers may call.
-    pub origins: Origins,
-    /// How often one caller may ask.
-    pub limits: Limits,
-    /// Connections that are open.
+    /// Local mode, or callers identified by tokens.
+    pub identity: Authenticator,
+    /// Hosts and origins from which browsers may call.
+    pub allowed_origins: AllowedOrigins,
+    /// Limits of requests and streams per caller.
+    pub rate_limiter: RateLimiter,
     pub connections: Connections,
-    /// Callers that were turned away.
-    pub refusals: refusals::Refusals,
-    /// What readers have evaluated on a copy of the state.
-    pub evaluations: Evaluations,
-    /// Where the output of jobs lies.
+    /// Counts and log lines of denied requests.
+    pub access_denials: access_denials::AccessDenials,
+    /// Limits evaluations on a copy of the state (forecasts, remedies, dry runs).
+    pub evaluations: EvaluationLimiter,
+    /// The data folder; logs of jobs are below it.
     pub data_dir: PathBuf,
-    /// What planning costs, for the metrics.
-    pub rounds: Arc<Rounds>,
-    /// What agents last reported: heartbeats, temperatures, errors.
+    /// Durations of planner rounds, for the metrics.
+    pub rounds: Arc<RoundStats>,
+    /// Last reports of the agents: heartbeats, temperatures, errors.
     pub readings: Arc<Readings>,
-    /// What happened since the start, for the metrics.
-    pub seen: Arc<Seen>,
-    /// What policies were asked, for the metrics.
-    pub questions: Arc<Questions>,
-    /// Whether metrics are served, where, and under which prefix.
-    pub metrics: Metrics,
-    /// Who answers what-if questions, one at a time; nobody where the history cannot be replayed.
-    pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
-    /// Who runs policies; nobody where there are none to be had.
+    /// Events counted since the start, for the metrics.
+    pub event_counters: Arc<EventCounters>,
+    /// Calls of policy hooks, for the metrics.
+    pub policy_calls: Arc<PolicyCallMetrics>,
+    /// Whether metrics are served, at which address and path, and under which prefix.
+    pub metrics: MetricsConfig,
+    /// Answers what-if requests, one at a time. `None` if this server cannot replay its history.
+    pub whatif_replay: Option<Arc<Mutex<dyn WhatIfReplay>>>,
+    /// Runs policies. `None` if this server has no policy interpreter.
     pub interpreter: Option<Arc<dyn Interpreter>>,
-    /// Submissions that may wait for policies at the same time.
+    /// Permits of submissions that wait for policies at the same time.
     pub admission_slots: Arc<Semaphore>,
-    /// Policies that run beside those in force.
+    /// Policies on trial beside the active ones.
     pub shadow: Arc<Shadow>,
-    /// Turns true when the server stops: open streams end.
+    /// Becomes true when the server stops, so that open streams end.
     pub stopping: watch::Receiver<bool>,
 }
 
-impl From<Behind> for Door {
-    fn from(behind: Behind) -> Door {
-        Door(Arc::new(behind))
+impl From<AppStateInner> for AppState {
+    fn from(inner: AppStateInner) -> AppState {
+        AppState(Arc::new(inner))
     }
 }
 
-impl Deref for Door {
-    type Target = Behind;
+impl Deref for AppState {
+    type Target = AppStateInner;
 
-    fn deref(&self) -> &Behind {
+    fn deref(&self) -> &AppStateInner {
         &self.0
     }
 }
 
-impl Behind {
-    /// Look at what is durable. Only the leader has it in memory.
-    pub(crate) fn state<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T, Fault> {
+impl AppStateInner {
+    /// Read the durable state. Only the leader has it in memory; any other server is unavailable for this.
+    pub(crate) fn read_state<T>(&self, read: impl FnOnce(&State) -> T) -> Result<T, ApiError> {
         match self.cluster.role() {
-            Role::Leading { .. } => Ok(self.cluster.read(look)),
-            Role::Starting => Err(Fault::unavailable("the server is starting")),
-            Role::Standby { leader } => {
-                Err(Fault::unavailable(format!("this server stands by for `{leader}`"))
-                    .hint(format!("ask `{leader}`")))
+            ServerRole::Leading { .. } => Ok(self.cluster.read(read)),
+            ServerRole::Starting => Err(ApiError::unavailable("the server is starting")),
+            ServerRole::Standby { leader } => {
+                Err(ApiError::unavailable(format!("this server is a standby; the leader is `{leader}`"))
+                    .hint(format!("send the request to `{leader}`")))
             }
-            Role::Away { why } => Err(Fault::unavailable(format!("the database is away: {why}"))),
+            ServerRole::Unavailable { why } => {
+                Err(ApiError::unavailable(format!("the database is unavailable: {why}")))
+            }
         }
     }
 
-    /// Whether the token of a caller still counts, asked again and again while a stream is open. A server that does
-    /// not lead knows no tokens, and has nothing new to tell.
-    pub(crate) fn check_token(&self, who: &Who) -> Result<(), Fault> {
-        let Some(id) = &who.token else { return Ok(()) };
+    /// Whether the token of a caller is still valid, checked repeatedly while a stream is open. A server that is not
+    /// the leader knows no tokens and sends no new events, so it accepts all.
+    pub(crate) fn check_token(&self, caller: &Caller) -> Result<(), ApiError> {
+        let Some(id) = &caller.token else { return Ok(()) };
         let now = self.cluster.now();
-        let known = self.state(|state| state.tokens.get(id).map(|token| token.expires_at));
+        let known = self.read_state(|state| state.tokens.get(id).map(|token| token.expires_at));
         let why = match known {
             Err(_) => return Ok(()),
             Ok(None) => "was revoked",
             Ok(Some(Some(end))) if end <= now => "has expired",
             Ok(Some(_)) => return Ok(()),
         };
-        let detail = format!("the stream ends: token `{id}` {why}");
-        let hint = "connect again with a valid token; a tenant-admin or an admin makes one";
-        Err(Fault::new(StatusCode::UNAUTHORIZED, "token-ended", detail).hint(hint))
+        let detail = format!("the stream was closed: token `{id}` {why}");
+        let hint = "connect again with a valid token; a tenant-admin or an admin can create one";
+        Err(ApiError::new(StatusCode::UNAUTHORIZED, "token-ended", detail).hint(hint))
     }
 
-    /// Look into the tables, on a thread that may block.
-    pub(crate) async fn tables<T, F>(&self, look: F) -> Result<T, Fault>
+    /// Query the tables, on a thread that may block.
+    pub(crate) async fn read_tables<T, F>(&self, query: F) -> Result<T, ApiError>
     where
         T: Send + 'static,
-        F: FnOnce(&dyn Tables) -> Result<T, Fault> + Send + 'static,
+        F: FnOnce(&dyn Tables) -> Result<T, ApiError> + Send + 'static,
     {
         let tables = self.cluster.tables();
-        let looking = tokio::task::spawn_blocking(move || look(&*tables));
-        looking.await.unwrap_or_else(|_| Err(Fault::internal("a look into the tables ended early")))
+        let queried = tokio::task::spawn_blocking(move || query(&*tables));
+        queried.await.unwrap_or_else(|_| Err(ApiError::internal("the database query was aborted")))
     }
 }
 
-/// Every route of the door, ready to be served.
-pub fn router(door: Door) -> Router {
-    let (routes, openapi) = api().split_for_parts();
-    let document = document::finished(openapi);
-    let page = Arc::new(reference::html(&document));
+/// All routes with their layers, ready to be served.
+pub fn router(app: AppState) -> Router {
+    let (routes, openapi) = api_routes().split_for_parts();
+    let document = openapi_document::complete_document(openapi);
+    let page = Arc::new(api_reference::reference_html(&document));
     let json = Arc::new(muster_json::to_string(&document));
-    let routes = match door.metrics.path.as_str() {
-        scrape::PATH => routes,
+    let routes = match app.metrics.path.as_str() {
+        scrape::DEFAULT_METRICS_PATH => routes,
         other => routes.route(other, routing::get(scrape::scrape)),
     };
     routes
-        .route("/api/v1/openapi.json", routing::get(move || document::serve(json.clone())))
-        .route("/api/v1/docs", routing::get(move || reference::serve(page.clone())))
+        .route("/api/v1/openapi.json", routing::get(move || openapi_document::serve(json.clone())))
+        .route("/api/v1/docs", routing::get(move || api_reference::serve(page.clone())))
         .route("/", routing::get(home::page))
-        .route_layer(from_fn_with_state(door.clone(), access::check))
-        .fallback(nowhere)
-        .layer(from_fn_with_state(door.clone(), origin::check))
-        .layer(from_fn(trace::follow))
-        .with_state(door)
+        .route_layer(from_fn_with_state(app.clone(), access::check_access))
+        .fallback(unknown_path)
+        .layer(from_fn_with_state(app.clone(), origin::check_origin))
+        .layer(from_fn(request_trace::trace_request))
+        .with_state(app)
 }
 
 /// The OpenAPI document of this version.
 pub fn openapi() -> OpenApi {
-    document::finished(api().into_openapi())
+    openapi_document::complete_document(api_routes().into_openapi())
 }
 
-fn api() -> OpenApiRouter<Door> {
+fn api_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::default()
         .routes(routes!(submit::submit, jobs::list))
-        .routes(routes!(why::plan))
+        .routes(routes!(dry_run::plan))
         .routes(routes!(jobs::get, jobs::change, jobs::cancel))
         .routes(routes!(jobs::hold))
         .routes(routes!(jobs::release))
         .routes(routes!(jobs::requeue))
         .routes(routes!(jobs::attempts))
         .routes(routes!(why::why))
-        .routes(routes!(receipts::saved))
+        .routes(routes!(checkpoint::report_checkpoint))
         .routes(routes!(receipts::receipts))
         .routes(routes!(moves::moves))
-        .routes(routes!(whatif::ask))
+        .routes(routes!(whatif::run_whatif))
         .routes(routes!(policies::apply, policies::list))
         .routes(routes!(policies::roll_back))
         .routes(routes!(policies::get))
         .routes(routes!(shadow::report, shadow::end))
-        .routes(routes!(events::of_job))
+        .routes(routes!(events::list_job_events))
         .routes(routes!(logs::read))
         .routes(routes!(tenants::create, tenants::list))
         .routes(routes!(tenants::get, tenants::replace, tenants::change, tenants::delete))
@@ -249,7 +256,7 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(gpus::set_health))
         .routes(routes!(gpus::partition))
         .routes(routes!(allocations::list))
-        .routes(routes!(allocations::get, allocations::give_up))
+        .routes(routes!(allocations::get, allocations::requeue_job))
         .routes(routes!(cluster::status))
         .routes(routes!(cluster::whoami))
         .routes(routes!(usage::report))
@@ -258,22 +265,22 @@ fn api() -> OpenApiRouter<Door> {
         .routes(routes!(tokens::revoke))
         .routes(routes!(events::follow))
         .routes(routes!(health::health))
-        .routes(routes!(health::health_of_base))
+        .routes(routes!(health::api_health))
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(scrape::scrape))
 }
 
-/// The metrics alone, for a port of their own. Nobody is asked for a token there.
-pub fn metrics_router(door: Door, path: &str) -> Router {
-    Router::new().route(path, routing::get(scrape::answer)).fallback(nowhere).with_state(door)
+/// The metrics alone, for a port of their own. They need no token there.
+pub fn metrics_router(app: AppState, path: &str) -> Router {
+    Router::new().route(path, routing::get(scrape::metrics_response)).fallback(unknown_path).with_state(app)
 }
 
-async fn nowhere(uri: Uri) -> Fault {
-    no_such_path(uri)
+async fn unknown_path(uri: Uri) -> ApiError {
+    unknown_path_error(uri)
 }
 
-fn no_such_path(uri: Uri) -> Fault {
-    Fault::new(StatusCode::NOT_FOUND, "unknown-path", format!("there is nothing at `{}`", uri.path()))
+fn unknown_path_error(uri: Uri) -> ApiError {
+    ApiError::new(StatusCode::NOT_FOUND, "unknown-path", format!("no such path `{}`", uri.path()))
         .hint("the routes are listed at /api/v1/docs")
 }

@@ -1,111 +1,111 @@
-//! Who asks, and what they may do. Every door asks here before it hands a command on.
+//! Authentication of callers and their permissions. Every API checks here before it sends a command.
 //!
-//! In local mode whoever reaches the loopback address is the administrator. Otherwise a request brings a token;
-//! the state knows its hash, its role and its tenant. Nothing is decided here about objects that do not exist:
-//! what a caller may not see is answered like what is not there, and that is the doors' business.
+//! In local mode every caller on the loopback address is the administrator. Otherwise a request carries a token; the
+//! state holds the token's hash, role and tenant. This module only says whether a caller may see an object; the APIs
+//! answer for an invisible object as if it did not exist.
 
 mod file;
 mod secret;
 
 use std::path::Path;
 
-use muster_core::token::{FIRST_ADMIN_NAME, LOCAL_NAME, Role, Token};
+use muster_core::objects::token::{FIRST_ADMIN_NAME, LOCAL_NAME, Role, Token};
 use muster_core::{Actor, State, TenantId, Timestamp};
 
 pub use file::{FileError, admin_token_path, read_token_file, write_private};
-pub use secret::{NoRandomness, Secret, Wish, mint};
+pub use secret::{NewToken, NoRandomness, Secret, mint};
 
 use crate::config::AuthMode;
 
-/// How callers are told apart.
+/// How callers are authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Identity {
-    /// Everybody who reaches us is the person at this machine.
+pub enum Authenticator {
+    /// Every caller is the administrator of this machine.
     Local,
-    /// Everybody brings a token.
+    /// Every caller needs a token.
     Tokens,
 }
 
-/// Who asks, as established from their token.
+/// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Who {
-    /// The name under which acts are recorded.
+pub struct Caller {
+    /// The name in the audit log and as owner of jobs.
     pub actor: Actor,
-    /// What they may do.
     pub role: Role,
-    /// Where; `None` reaches every tenant.
+    /// `None` for all tenants.
     pub tenant: Option<TenantId>,
-    /// The id of the token they brought.
+    /// Id of the caller's token; `None` in local mode.
     pub token: Option<String>,
 }
 
-/// What somebody wants to do, in kinds that differ in the role they need.
+/// A kind of request; each kind needs a minimum role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    /// Look at a tenant's objects, or at the nodes and figures that concern everybody.
-    Look,
-    /// Submit jobs, and cancel, hold, release, requeue and change those that the core lets them change.
-    Work,
-    /// Make and revoke tokens.
-    Manage,
+pub enum Permission {
+    /// Read a tenant's objects, or the nodes and figures that every caller may see.
+    Read,
+    /// Submit jobs, and cancel, hold, release, requeue and change jobs. The core checks the owner of a job.
+    ManageJobs,
+    /// Create and revoke tokens.
+    ManageTenant,
     /// Nodes, GPUs, the audit log.
     Operate,
     /// Tenants and the settings of the cluster.
     Administer,
 }
 
-/// Why a caller is not let in. All variants read the same, so that nobody learns from the answer which tokens
-/// exist; [`AuthError::reason`] is for the log.
+/// Why authentication fails. All variants have the same message, so that a caller cannot learn which tokens exist;
+/// [`AuthError::reason`] is for the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a valid token is needed; send `Authorization: Bearer mst_…`")]
 pub enum AuthError {
-    /// No token came with the request.
+    /// The request carries no token.
     Missing,
-    /// It is not a token of ours, or was damaged in copying.
+    /// The text is not a token, or the token was damaged in copying.
     Malformed,
-    /// No such token, or it was revoked.
+    /// There is no token with this id, or it was revoked.
     Unknown {
-        /// Its public part.
         id: String,
     },
-    /// The public part exists, the secret is another.
+    /// The id exists, but the secret does not match.
     WrongSecret {
-        /// Its public part.
         id: String,
     },
-    /// It has ended by itself.
     Expired {
-        /// Its public part.
         id: String,
     },
 }
 
-impl From<AuthMode> for Identity {
-    fn from(mode: AuthMode) -> Identity {
+impl From<AuthMode> for Authenticator {
+    fn from(mode: AuthMode) -> Authenticator {
         match mode {
-            AuthMode::Local => Identity::Local,
-            AuthMode::Tokens => Identity::Tokens,
+            AuthMode::Local => Authenticator::Local,
+            AuthMode::Tokens => Authenticator::Tokens,
         }
     }
 }
 
-impl Identity {
-    /// Establish who asks. `bearer` is what stands behind `Authorization: Bearer`.
-    pub fn authenticate(self, bearer: Option<&str>, state: &State, now: Timestamp) -> Result<Who, AuthError> {
+impl Authenticator {
+    /// Authenticate a caller. `bearer` is the value after `Authorization: Bearer`.
+    pub fn authenticate(
+        self,
+        bearer: Option<&str>,
+        state: &State,
+        now: Timestamp,
+    ) -> Result<Caller, AuthError> {
         match (self, bearer) {
-            (Identity::Local, _) => Ok(Who::local()),
-            (Identity::Tokens, None) => Err(AuthError::Missing),
-            (Identity::Tokens, Some(text)) => known_token(text, state, now).map(Who::with),
+            (Authenticator::Local, _) => Ok(Caller::local()),
+            (Authenticator::Tokens, None) => Err(AuthError::Missing),
+            (Authenticator::Tokens, Some(text)) => verify_token(text, state, now).map(Caller::from_token),
         }
     }
 }
 
-fn known_token<'a>(text: &str, state: &'a State, now: Timestamp) -> Result<&'a Token, AuthError> {
-    let id = secret::id_of(text).ok_or(AuthError::Malformed)?;
+fn verify_token<'a>(text: &str, state: &'a State, now: Timestamp) -> Result<&'a Token, AuthError> {
+    let id = secret::token_id(text).ok_or(AuthError::Malformed)?;
     let Some(token) = state.tokens.get(id) else {
         return Err(AuthError::Unknown { id: id.to_string() });
     };
-    if !secret::fits(text, &token.hash) {
+    if !secret::matches_hash(text, &token.hash) {
         return Err(AuthError::WrongSecret { id: id.to_string() });
     }
     if token.expires_at.is_some_and(|end| end <= now) {
@@ -115,7 +115,7 @@ fn known_token<'a>(text: &str, state: &'a State, now: Timestamp) -> Result<&'a T
 }
 
 impl AuthError {
-    /// What really happened, for the log and never for the caller.
+    /// The actual reason, for the log and never for the caller.
     pub fn reason(&self) -> String {
         match self {
             AuthError::Missing => "no token".to_string(),
@@ -127,14 +127,14 @@ impl AuthError {
     }
 }
 
-impl Who {
-    /// The person at this machine.
-    pub fn local() -> Who {
-        Who { actor: Actor::local(LOCAL_NAME), role: Role::Admin, tenant: None, token: None }
+impl Caller {
+    /// The administrator of this machine, in local mode.
+    pub fn local() -> Caller {
+        Caller { actor: Actor::local(LOCAL_NAME), role: Role::Admin, tenant: None, token: None }
     }
 
-    fn with(token: &Token) -> Who {
-        Who {
+    fn from_token(token: &Token) -> Caller {
+        Caller {
             actor: Actor::bearer(token),
             role: token.role,
             tenant: token.tenant.clone(),
@@ -142,73 +142,73 @@ impl Who {
         }
     }
 
-    /// The user whose jobs are the caller's own; `None` in local mode, where all jobs are.
+    /// The user whose jobs are the caller's own; `None` in local mode, where all jobs are the caller's.
     pub fn user(&self) -> Option<&str> {
         self.token.is_some().then_some(self.actor.name.as_str())
     }
 
-    /// Whether objects of this tenant exist for them.
+    /// Whether the caller may see objects of this tenant.
     pub fn sees(&self, tenant: &TenantId) -> bool {
         self.role.is_cluster_wide() || self.tenant.as_ref() == Some(tenant)
     }
 
-    /// Whether they may do this to objects of a tenant, or to the cluster itself where `tenant` is `None`.
-    pub fn may(&self, verb: Verb, tenant: Option<&TenantId>) -> bool {
-        let within_reach = match tenant {
+    /// Whether the caller has a permission for objects of a tenant, or for the cluster itself if `tenant` is `None`.
+    pub fn may(&self, permission: Permission, tenant: Option<&TenantId>) -> bool {
+        let is_in_scope = match tenant {
             Some(tenant) => self.sees(tenant),
-            None => verb == Verb::Look || self.role.is_cluster_wide(),
+            None => permission == Permission::Read || self.role.is_cluster_wide(),
         };
-        within_reach && self.role >= verb.needs()
+        is_in_scope && self.role >= permission.minimum_role()
     }
 
-    /// Whether they may make or revoke a token of this role: nobody hands out more than they have.
+    /// Whether the caller may create or revoke a token of this role: never one above the caller's own.
     pub fn may_grant(&self, role: Role, tenant: Option<&TenantId>) -> bool {
-        self.may(Verb::Manage, tenant) && role <= self.role && role.is_cluster_wide() == tenant.is_none()
+        self.may(Permission::ManageTenant, tenant)
+            && role <= self.role
+            && role.is_cluster_wide() == tenant.is_none()
     }
 }
 
-impl Verb {
-    /// The least role that may.
-    pub fn needs(self) -> Role {
+impl Permission {
+    pub fn minimum_role(self) -> Role {
         match self {
-            Verb::Look => Role::Viewer,
-            Verb::Work => Role::Member,
-            Verb::Manage => Role::TenantAdmin,
-            Verb::Operate => Role::Operator,
-            Verb::Administer => Role::Admin,
+            Permission::Read => Role::Viewer,
+            Permission::ManageJobs => Role::Member,
+            Permission::ManageTenant => Role::TenantAdmin,
+            Permission::Operate => Role::Operator,
+            Permission::Administer => Role::Admin,
         }
     }
 }
 
-/// Why the first token could not be made.
+/// Why the first administrator token could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    /// The system gave no random numbers.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
-    /// It could not be written down.
+    /// The token file could not be written.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// Make the first administrator's token, unless there is one that still works.
+/// Create the first administrator token, unless a valid administrator token exists.
 ///
-/// The caller prints the secret once and adds the token by `Command::AddToken`. The file comes first: if we die
-/// in between, the next start finds no administrator and makes another, while a token that nobody wrote down
-/// would lock everybody out. The same way an operator with access to the data folder gets back in after the
-/// last administrator's token was revoked: restart.
+/// The caller prints the secret once and adds the token by `Command::AddToken`. The file is written first: if the server
+/// dies in between, the next start finds no administrator and creates another token, while a token without a file would
+/// lock everybody out. A restart also helps an operator with access to the data folder after the last administrator token
+/// was revoked.
 pub fn bootstrap(
     data_dir: &Path,
     state: &State,
     now: Timestamp,
 ) -> Result<Option<(Token, Secret)>, BootstrapError> {
-    let works = |token: &Token| token.role == Role::Admin && token.expires_at.is_none_or(|end| end > now);
-    if state.tokens.values().any(works) {
+    let is_valid = |token: &Token| token.role == Role::Admin && token.expires_at.is_none_or(|end| end > now);
+    if state.tokens.values().any(is_valid) {
         return Ok(None);
     }
     let name = FIRST_ADMIN_NAME.to_string();
-    let wish = Wish { name, role: Role::Admin, tenant: None, expires_at: None, priority_max: None };
-    let (token, secret) = mint(wish, now)?;
+    let new = NewToken { name, role: Role::Admin, tenant: None, expires_at: None, priority_max: None };
+    let (token, secret) = mint(new, now)?;
     write_private(&admin_token_path(data_dir), format!("{}\n", secret.reveal()).as_bytes())?;
     Ok(Some((token, secret)))
 }

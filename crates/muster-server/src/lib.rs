@@ -1,35 +1,43 @@
-//! The control plane. Modules in the order a request meets them.
-
-pub mod config;
-pub mod http;
-pub mod identity;
-pub mod tls;
+//! The control plane of muster: HTTP API, engine, planner, dispatch.
+//!
+//! The modules are layers: a module imports only from the modules declared above it. `cargo xtask modules --check`
+//! enforces that.
 
 pub mod clock;
-pub mod cluster;
-pub mod engine;
-pub mod lead;
-pub mod refused_acts;
-pub mod reign;
+pub mod config;
+mod conversions;
+mod gpu_state;
+mod request_json;
 pub mod savepoint;
 
 mod data_folder;
+pub mod identity;
 mod start_error;
+mod tenant_config;
+pub mod tls;
 
-pub mod evaluations;
+pub mod cluster;
+pub mod engine;
+pub mod engine_loop;
+pub mod leader_term;
+pub mod refusal_audit;
+
 pub mod forecaster;
 pub mod planner;
 pub mod policies;
-pub mod rounds;
+pub mod round_stats;
 pub mod shadow;
-pub mod waits;
+pub mod wait_recorder;
 
 pub mod agents;
 pub mod dispatch;
 pub mod readings;
 
+pub mod evaluations;
 pub mod metrics;
 pub mod telemetry;
 pub mod whatif;
+
+pub mod http;
 
 pub mod server;

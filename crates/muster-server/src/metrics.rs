@@ -1,33 +1,53 @@
-//! What is told to Prometheus: computed from the state when it is asked, and counted from the events since the
-//! start where the state does not remember.
+//! Metrics for Prometheus: gauges computed from the state at each scrape, and counters since the start for what the state
+//! does not keep.
 //!
-//! Names follow the conventions of Prometheus; no job, user or node is a label, so their number stays small.
+//! Names follow the conventions of Prometheus. No label names a job, user or node, so the number of series stays small.
 
-mod seen;
-mod text;
+mod event_counters;
+mod exposition;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_core::job::Phase;
-use muster_core::plan::fair_shares;
-use muster_core::policy::{Hook, Version};
+use muster_core::objects::job::Phase;
+use muster_core::objects::policy::{BundleVersion, Hook};
+use muster_core::planner::fair_shares;
 use muster_core::{State, Timestamp};
 use muster_store::rows::{CountRow, JobState};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::cluster::Role;
-use crate::http::{Door, factor};
-use crate::policies::Heard;
-use crate::rounds::Tally;
+use crate::cluster::{Cluster, ServerRole};
+use crate::conversions::fair_share_factor;
+use crate::evaluations::{EvaluationCounts, EvaluationLimiter};
+use crate::gpu_state::gpu_state;
+use crate::policies::{Interpreter, PolicyCallMetrics, PolicyCallTotals};
+use crate::round_stats::{RoundStats, RoundTotals};
+use crate::tls::Connections;
 
-pub use seen::Seen;
+pub use event_counters::EventCounters;
 
-/// Everything that is told, at one moment.
+/// The parts of the server from which metrics are collected.
+pub struct MetricSources<'a> {
+    pub cluster: &'a Cluster,
+    /// Prefix of the compatibility metrics.
+    pub namespace: &'a str,
+    /// Jobs by state, from the tables.
+    pub job_counts: &'a [CountRow],
+    pub rounds: &'a RoundStats,
+    pub event_counters: &'a EventCounters,
+    pub policy_calls: &'a PolicyCallMetrics,
+    pub interpreter: Option<&'a dyn Interpreter>,
+    pub connections: &'a Connections,
+    pub evaluations: &'a EvaluationLimiter,
+    /// Requests denied since the start, by reason.
+    pub denied_requests: [(&'static str, u64); 2],
+}
+
+/// The values of all metrics at one moment.
 #[derive(Debug)]
-struct Facts {
-    /// Prefix of the names that the commissioning document promises.
+struct MetricValues {
+    /// Prefix of the compatibility metrics.
     namespace: String,
     jobs: Vec<(String, u64)>,
     waiting_by_reason: Vec<(String, u64)>,
@@ -36,105 +56,110 @@ struct Facts {
     nodes: Vec<(String, u64)>,
     gpu_seconds: Vec<(String, f64)>,
     fair_shares: Vec<(String, f64)>,
-    queue: u64,
+    queue_length: u64,
     epoch: u64,
     seq: u64,
-    rounds: Tally,
-    seen: seen::Counts,
-    questions: BTreeMap<Hook, Heard>,
-    connections: (u64, u64),
-    refusals: [(&'static str, u64); 2],
-    evaluations: crate::evaluations::Counts,
-    /// Bundles in force by their scope, and whether each is suspended.
+    rounds: RoundTotals,
+    event_counts: event_counters::EventCounts,
+    policy_calls: BTreeMap<Hook, PolicyCallTotals>,
+    connections_open_and_refused: (u64, u64),
+    denied_requests: [(&'static str, u64); 2],
+    evaluations: EvaluationCounts,
+    /// Active bundles by scope, and whether each is suspended.
     bundles: Vec<(String, bool)>,
 }
 
-/// All metrics in the text format of OpenMetrics.
-pub fn text(door: &Door, counts: &[CountRow]) -> Result<String, fmt::Error> {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(facts(door, counts)));
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
-    Ok(text)
-}
+impl MetricSources<'_> {
+    /// All metrics in the OpenMetrics text format.
+    pub fn openmetrics_text(&self) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self.collect()));
+        let mut text = String::new();
+        encode(&mut text, &registry)?;
+        Ok(text)
+    }
 
-fn facts(door: &Door, counts: &[CountRow]) -> Facts {
-    let epoch = match door.cluster.role() {
-        Role::Leading { epoch } => epoch,
-        _ => 0,
-    };
-    door.cluster.read(|state| Facts {
-        namespace: door.metrics.namespace.to_string(),
-        jobs: jobs(counts),
-        waiting_by_reason: waiting_by_reason(door, state),
-        gpus: gpus(state),
-        allocated_ratio: allocated_ratio(state),
-        nodes: counted(state.nodes.values().map(|node| node.state.word.word().to_string())),
-        gpu_seconds: gpu_seconds(state, door.cluster.now()),
-        fair_shares: fair_shares(state, door.cluster.now().max(state.clock))
-            .into_iter()
-            .map(|(tenant, share)| (tenant.to_string(), factor(share)))
-            .collect(),
-        queue: state.queue.len(),
-        epoch,
-        seq: state.seq,
-        rounds: door.rounds.tally(),
-        seen: door.seen.counts(),
-        questions: door.questions.tally(),
-        connections: (door.connections.open() as u64, door.connections.refused()),
-        refusals: door.refusals.counts(),
-        evaluations: door.evaluations.counts(),
-        bundles: bundles(door, state),
-    })
-}
+    fn collect(&self) -> MetricValues {
+        let epoch = match self.cluster.role() {
+            ServerRole::Leading { epoch } => epoch,
+            _ => 0,
+        };
+        let now = self.cluster.now();
+        self.cluster.read(|state| MetricValues {
+            namespace: self.namespace.to_string(),
+            jobs: jobs(self.job_counts),
+            waiting_by_reason: self.waiting_by_reason(state),
+            gpus: gpus(state),
+            allocated_ratio: allocated_ratio(state),
+            nodes: count_by_key(state.nodes.values().map(|node| node.state.status.as_str().to_string())),
+            gpu_seconds: gpu_seconds(state, now),
+            fair_shares: fair_shares(state, now.max(state.clock))
+                .into_iter()
+                .map(|(tenant, share)| (tenant.to_string(), fair_share_factor(share)))
+                .collect(),
+            queue_length: state.queue.len(),
+            epoch,
+            seq: state.seq,
+            rounds: self.rounds.totals(),
+            event_counts: self.event_counters.counts(),
+            policy_calls: self.policy_calls.totals(),
+            connections_open_and_refused: (
+                self.connections.open_count() as u64,
+                self.connections.refused_count(),
+            ),
+            denied_requests: self.denied_requests,
+            evaluations: self.evaluations.counts(),
+            bundles: self.bundles(state),
+        })
+    }
 
-fn bundles(door: &Door, state: &State) -> Vec<(String, bool)> {
-    let is_suspended = |version: &Version| {
-        door.interpreter.as_ref().is_some_and(|interpreter| interpreter.suspended(version).is_some())
-    };
-    let in_force = state.policies.in_force().into_iter();
-    in_force.map(|version| (version.scope.to_string(), is_suspended(version))).collect()
+    fn bundles(&self, state: &State) -> Vec<(String, bool)> {
+        let is_suspended = |version: &BundleVersion| {
+            self.interpreter.is_some_and(|interpreter| interpreter.suspension_reason(version).is_some())
+        };
+        let active = state.policies.active_versions().into_iter();
+        active.map(|version| (version.scope.to_string(), is_suspended(version))).collect()
+    }
+
+    /// Ready jobs by the first reason of their bucket, held jobs, and other jobs that are not ready.
+    fn waiting_by_reason(&self, state: &State) -> Vec<(String, u64)> {
+        let verdicts = self.cluster.verdicts();
+        let mut counts = BTreeMap::new();
+        let mut ready = 0;
+        for (bucket, jobs) in state.queue.buckets() {
+            let first_reason = verdicts.of_bucket(bucket).and_then(|verdict| verdict.reasons.first());
+            let code = first_reason.map_or("Considering", |reason| reason.code());
+            *counts.entry(code.to_string()).or_insert(0) += jobs.len() as u64;
+            ready += jobs.len() as u64;
+        }
+        let held = state.jobs.values().filter(|job| matches!(job.phase, Phase::Held { .. })).count() as u64;
+        counts.insert("Held".to_string(), held);
+        counts.insert("NotReady".to_string(), state.queue.len().saturating_sub(ready));
+        counts.into_iter().collect()
+    }
 }
 
 fn jobs(counts: &[CountRow]) -> Vec<(String, u64)> {
     let sum = |state: JobState| counts.iter().filter(|row| row.state == state).map(|row| row.jobs).sum();
-    JobState::ALL.iter().map(|state| (state.word().to_string(), sum(*state))).collect()
+    JobState::ALL.iter().map(|state| (state.as_str().to_string(), sum(*state))).collect()
 }
 
-fn counted<K: Ord>(words: impl Iterator<Item = K>) -> Vec<(K, u64)> {
-    let mut counts = std::collections::BTreeMap::new();
-    for word in words {
-        *counts.entry(word).or_insert(0) += 1;
+fn count_by_key<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<(K, u64)> {
+    let mut counts = BTreeMap::new();
+    for key in keys {
+        *counts.entry(key).or_insert(0) += 1;
     }
-    counts.into_iter().collect()
-}
-
-/// Jobs that are ready, by the most telling reason of their bucket; others by what keeps them.
-fn waiting_by_reason(door: &Door, state: &State) -> Vec<(String, u64)> {
-    let verdicts = door.cluster.verdicts();
-    let mut counts = std::collections::BTreeMap::new();
-    let mut ready = 0;
-    for (bucket, places) in state.queue.buckets() {
-        let verdict = verdicts.of_bucket(bucket);
-        let word =
-            verdict.and_then(|verdict| verdict.reasons.first()).map_or("Considering", |reason| reason.word());
-        *counts.entry(word.to_string()).or_insert(0) += places.len() as u64;
-        ready += places.len() as u64;
-    }
-    let held = state.jobs.values().filter(|job| matches!(job.phase, Phase::Held { .. })).count() as u64;
-    counts.insert("Held".to_string(), held);
-    counts.insert("NotReady".to_string(), state.queue.len().saturating_sub(ready));
     counts.into_iter().collect()
 }
 
 fn gpus(state: &State) -> Vec<([(String, String); 2], u64)> {
     let each = state.nodes.values().flat_map(|node| {
         (0..node.facts.gpus.len()).map(move |index| {
-            let word = crate::http::gpu_state(state, node, index).to_string();
-            [("model".to_string(), node.facts.gpus[index].model.clone()), ("state".to_string(), word)]
+            let name = gpu_state(state, node, index).to_string();
+            [("model".to_string(), node.facts.gpus[index].model.clone()), ("state".to_string(), name)]
         })
     });
-    counted(each)
+    count_by_key(each)
 }
 
 fn allocated_ratio(state: &State) -> f64 {
@@ -143,9 +168,9 @@ fn allocated_ratio(state: &State) -> f64 {
     if all == 0 { 0.0 } else { held_milli as f64 / 1_000.0 / all as f64 }
 }
 
-/// What each tenant used: attempts that ended, and what is held until now. So the counter grows steadily.
+/// GPU-seconds of each tenant: ended attempts, and running attempts until now, so that the counter grows steadily.
 fn gpu_seconds(state: &State, now: Timestamp) -> Vec<(String, f64)> {
-    let mut used: std::collections::BTreeMap<String, u64> =
+    let mut used: BTreeMap<String, u64> =
         state.ledger.accounts().map(|(tenant, account)| (tenant.to_string(), account.used.gpu_ms)).collect();
     for job in state.jobs.values() {
         if let Some(attempt) = job.attempt() {

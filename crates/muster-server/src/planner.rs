@@ -1,231 +1,261 @@
-//! Step 7 on its own thread: a replica of the state, a plan whenever something has changed, and savepoints.
+//! Step 7, plan: the planner's thread keeps a replica of the state and proposes a plan after each change. It also writes
+//! savepoints, and feeds the forecaster and the shadow evaluator.
 //!
-//! The planner never holds up the engine. It rests after each round for four times as long as the round took, at
-//! most a second: so it uses a fifth of a core as long as rounds take less than a quarter of a second.
+//! The planner never blocks the engine. After each round it pauses for four times as long as the round took, at most a
+//! second, so it uses a fifth of a core as long as rounds take less than a quarter of a second.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use muster_core::plan::{Planned, Verdicts, plan};
-use muster_core::{Actor, Command, State};
+use muster_core::facts::plan::{RejectedPart, Rejection};
+use muster_core::planner::{Planned, Verdicts, plan};
+use muster_core::{Actor, Answer, Command, State};
 use muster_store::Savepoints;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::cluster::Cluster;
-use crate::policies::{Asker, Interpreter};
-use crate::reign::Feed;
-use crate::rounds::Rounds;
+use crate::engine_loop::JournalUpdate;
+use crate::policies::{Interpreter, PolicyQuerier};
+use crate::round_stats::RoundStats;
 use crate::savepoint;
 use crate::shadow::Shadow;
-use crate::waits::Waits;
+use crate::wait_recorder::WaitRecorder;
 
-/// Least events between two savepoints: replaying this many takes well under a second.
-const SAVEPOINT_EVERY: u64 = 50_000;
-/// Waiting jobs that take part in a look ahead; for those behind them the pace of these is a measure.
-const FORECAST_WAITING_MAX: usize = 2_000;
-/// Least time between two looks ahead.
-const FORECAST_EVERY: Duration = Duration::from_secs(2);
-/// A shadow looks at least so often while jobs wait.
-const SHADOW_EVERY: Duration = Duration::from_secs(1);
-/// The longest rest after a long round.
-const REST_MAX: Duration = Duration::from_secs(1);
+/// Least number of events between two savepoints: a replay of this many takes well under a second.
+const SAVEPOINT_EVENTS_MIN: u64 = 50_000;
+/// Waiting jobs in the excerpt for the forecaster and the shadow evaluator. The forecast extrapolates from them to the
+/// jobs behind them.
+const EXCERPT_WAITING_JOBS_MAX: usize = 2_000;
+/// Least time between two forecasts.
+const FORECAST_INTERVAL_MIN: Duration = Duration::from_secs(2);
+/// Most time between two shadow evaluations while jobs wait.
+const SHADOW_INTERVAL_MAX: Duration = Duration::from_secs(1);
+const PAUSE_AFTER_ROUND_MAX: Duration = Duration::from_secs(1);
 
 /// Everything the planner's thread needs.
 pub struct Planner {
-    /// News of the journal.
-    pub feed: Receiver<Feed>,
-    /// Where plans go.
+    pub feed: Receiver<JournalUpdate>,
     pub cluster: Cluster,
-    /// Where states are saved.
     pub savepoints: Arc<dyn Savepoints>,
-    /// The time.
     pub clock: Arc<dyn Clock>,
-    /// The longest pause between two rounds: aging and waits go on while nothing happens.
+    /// The longest pause between two rounds: aging and time limits need rounds without any event.
     pub interval: Duration,
-    /// What the rounds cost, for the metrics.
-    pub rounds: Arc<Rounds>,
-    /// Where copies of the state go, to look ahead from. It takes one at a time.
+    pub rounds: Arc<RoundStats>,
+    /// Takes copies of the state for forecasts, one at a time.
     pub forecaster: SyncSender<Box<State>>,
-    /// Who runs policies.
     pub interpreter: Option<Arc<dyn Interpreter>>,
-    /// Policies that run beside those in force, if any.
     pub shadow: Arc<Shadow>,
-    /// Where copies of the state go for them. It takes one at a time.
-    pub shadower: SyncSender<Box<State>>,
+    /// Takes copies of the state for shadow evaluations, one at a time.
+    pub shadow_evaluator: SyncSender<Box<State>>,
 }
 
-/// What follows the journal and proposes. Nothing here waits: the simulator runs it too.
+/// Follows the journal and plans. Nothing here blocks: the simulator runs it too.
 #[derive(Default)]
 pub struct Proposer {
     replica: Option<Box<State>>,
-    waits: Waits,
-    asker: Option<Asker>,
+    wait_recorder: WaitRecorder,
+    policy_querier: Option<PolicyQuerier>,
 }
 
-/// What a round came to.
+/// The result of a round.
 pub struct Proposal {
-    /// Why jobs wait.
     pub verdicts: Verdicts,
-    /// What is to be put on record of that.
-    pub notes: Option<Command>,
-    /// What policies answered, to be put on record.
-    pub answers: Option<Command>,
-    /// The plan, if there is anything to do.
-    pub adopt: Option<Command>,
-    /// Gangs to start.
+    /// Wait reasons to record.
+    pub wait_notes: Option<Command>,
+    /// Policy answers to record.
+    pub policy_answers: Option<Command>,
+    /// `None` if the plan is empty.
+    pub adopt_plan: Option<Command>,
+    /// Number of starts in the plan.
     pub starts: usize,
-    /// Gangs to make room for.
-    pub claims: usize,
+    /// Number of evictions in the plan.
+    pub evictions: usize,
 }
 
 impl Proposer {
-    /// One who asks policies.
-    pub fn asking(interpreter: Arc<dyn Interpreter>) -> Proposer {
-        Proposer { asker: Some(Asker::new(interpreter)), ..Proposer::default() }
+    pub fn with_policies(interpreter: Arc<dyn Interpreter>) -> Proposer {
+        Proposer { policy_querier: Some(PolicyQuerier::new(interpreter)), ..Proposer::default() }
     }
 
-    /// Follow the journal.
-    pub fn follow(&mut self, news: Feed) {
-        match (news, &mut self.replica) {
-            (Feed::Reset { state, .. }, replica) => *replica = Some(state),
-            (Feed::Batch(batch), Some(replica)) => batch.events().for_each(|event| replica.apply(event)),
-            (Feed::Batch(_), None) => {}
-            (Feed::Pause, replica) => *replica = None,
+    /// Update the replica.
+    pub fn follow(&mut self, update: JournalUpdate) {
+        match (update, &mut self.replica) {
+            (JournalUpdate::Reset { state, .. }, replica) => *replica = Some(state),
+            (JournalUpdate::Batch(batch), Some(replica)) => {
+                batch.events().for_each(|event| replica.apply(event))
+            }
+            (JournalUpdate::Batch(_), None) => {}
+            (JournalUpdate::LeadershipLost, replica) => *replica = None,
         }
     }
 
-    /// What is known of the cluster; nothing while nobody leads here.
+    /// The replica; `None` while this server is not the leader.
     pub fn state(&self) -> Option<&State> {
         self.replica.as_deref()
     }
 
-    /// One round.
+    /// Plan once; `None` while this server is not the leader.
     pub fn round(&mut self, clock: &dyn Clock) -> Option<Proposal> {
         let state = self.replica.as_deref()?;
         let now = clock.now().max(state.clock);
         let Planned { plan, verdicts } = plan(state, now);
-        let waits = self.waits.news(&verdicts, clock.elapsed());
-        let asker = self.asker.as_mut();
-        let answers = asker.and_then(|asker| asker.news(state, &plan, (now, clock.elapsed())));
+        let waits = self.wait_recorder.due_notes(&verdicts, clock.elapsed());
+        let querier = self.policy_querier.as_mut();
+        let answers = querier.and_then(|querier| querier.new_answers(state, &plan, (now, clock.elapsed())));
         Some(Proposal {
             verdicts,
-            answers,
-            notes: (!waits.is_empty()).then_some(Command::NoteWaits { waits }),
+            policy_answers: answers,
+            wait_notes: (!waits.is_empty()).then_some(Command::NoteWaits { waits }),
             starts: plan.starts.len(),
-            claims: plan.claims.len(),
-            adopt: (!plan.is_empty()).then(|| Command::AdoptPlan { plan: Box::new(plan), epoch: 0 }),
+            evictions: plan.evictions.len(),
+            adopt_plan: (!plan.is_empty()).then(|| Command::AdoptPlan { plan: Box::new(plan), epoch: 0 }),
         })
     }
 }
 
-/// What was last done with the replica.
+/// When the planner last wrote a savepoint and fed the forecaster and the shadow evaluator.
 #[derive(Default)]
-struct Chores {
-    saved_at: u64,
-    /// What was last looked ahead from, and when.
-    foreseen: Option<(u64, Instant)>,
-    /// When the shadow last had a look.
-    shadowed: Option<Instant>,
+struct BackgroundWork {
+    saved_seq: u64,
+    /// Journal position and time of the last forecast.
+    last_forecast: Option<(u64, Instant)>,
+    last_shadow_evaluation: Option<Instant>,
 }
 
 impl Planner {
-    /// Plan until the engine is gone.
+    /// Plan until the engine has ended.
     pub fn run(self) {
-        let mut proposer = self.interpreter.clone().map(Proposer::asking).unwrap_or_default();
-        let mut chores = Chores::default();
+        let mut proposer = self.interpreter.clone().map(Proposer::with_policies).unwrap_or_default();
+        let mut background = BackgroundWork::default();
         let mut planned_at = Instant::now();
         loop {
             let pause = self.interval.saturating_sub(planned_at.elapsed());
             match self.feed.recv_timeout(pause) {
-                Ok(news) => follow(&mut proposer, &mut chores, news),
+                Ok(update) => follow(&mut proposer, &mut background, update),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            while let Ok(news) = self.feed.try_recv() {
-                follow(&mut proposer, &mut chores, news);
+            while let Ok(update) = self.feed.try_recv() {
+                follow(&mut proposer, &mut background, update);
             }
             let started = Instant::now();
             if let Some(proposal) = proposer.round(&*self.clock) {
-                self.rounds.note(started.elapsed(), proposal.starts, proposal.claims);
+                self.rounds.record(started.elapsed(), proposal.starts, proposal.evictions);
                 if let Some(state) = proposer.state() {
-                    self.let_shadow_look(state, &mut chores, proposal.starts + proposal.claims > 0);
+                    self.send_to_shadow_if_due(
+                        state,
+                        &mut background,
+                        proposal.starts + proposal.evictions > 0,
+                    );
                 }
-                self.propose(proposal);
+                self.submit_proposal(proposal);
                 if let Some(state) = proposer.state() {
-                    self.save(state, &mut chores);
-                    self.look_ahead(state, &mut chores);
+                    self.write_savepoint_if_due(state, &mut background);
+                    self.send_to_forecaster_if_due(state, &mut background);
                 }
-                std::thread::sleep((started.elapsed() * 4).min(REST_MAX));
+                std::thread::sleep((started.elapsed() * 4).min(PAUSE_AFTER_ROUND_MAX));
             }
             planned_at = Instant::now();
         }
     }
 
-    /// Publish the verdicts, hand in the proposal, and wait until it is settled.
-    fn propose(&self, proposal: Proposal) {
+    /// Publish the verdicts, submit the proposal, and wait until its plan is adopted.
+    fn submit_proposal(&self, proposal: Proposal) {
         self.cluster.set_verdicts(proposal.verdicts);
-        if let Some(notes) = proposal.notes
-            && let Err(declined) = self.cluster.tell(Actor::system(), notes)
+        if let Some(notes) = proposal.wait_notes
+            && let Err(declined) = self.cluster.enqueue(Actor::system(), notes)
         {
-            debug!(%declined, "why jobs wait is not on record");
+            debug!(%declined, "wait reasons not recorded");
         }
-        if let Some(answers) = proposal.answers
-            && let Err(declined) = self.cluster.tell(Actor::system(), answers)
+        if let Some(answers) = proposal.policy_answers
+            && let Err(declined) = self.cluster.enqueue(Actor::system(), answers)
         {
-            debug!(%declined, "what policies answered is not on record");
+            debug!(%declined, "policy answers not recorded");
         }
-        let Some(adopt) = proposal.adopt else { return };
-        match self.cluster.ask_blocking(Actor::system(), adopt) {
-            Ok(answer) => debug!(?answer, "plan adopted"),
+        let Some(adopt) = proposal.adopt_plan else { return };
+        match self.cluster.execute_blocking(Actor::system(), adopt) {
+            Ok(Answer::Adopted { gangs, rejected }) => {
+                debug!(gangs, rejected = rejected.len(), "plan adopted");
+                self.report_rejections(&rejected);
+            }
+            Ok(answer) => warn!(?answer, "unexpected answer to a plan"),
             Err(declined) => debug!(%declined, "plan not adopted"),
         }
     }
 
-    /// Have other policies tried where something is decided, and now and then where something might be.
-    fn let_shadow_look(&self, state: &State, chores: &mut Chores, decides: bool) {
-        let due = decides || chores.shadowed.is_none_or(|at| at.elapsed() >= SHADOW_EVERY);
-        if state.queue.is_empty() || !due || !self.shadow.is_on() {
+    /// Count and log the parts of a plan that adoption rejected. A few are normal: the state changes while the planner
+    /// works on its snapshot.
+    fn report_rejections(&self, rejected: &[RejectedPart]) {
+        if rejected.is_empty() {
             return;
         }
-        match self.shadower.try_send(Box::new(state.excerpt(FORECAST_WAITING_MAX))) {
-            Ok(()) => chores.shadowed = Some(Instant::now()),
-            Err(_) if decides => self.shadow.miss(),
+        self.rounds.record_rejections(rejected);
+        let mut reasons: BTreeMap<Rejection, usize> = BTreeMap::new();
+        for RejectedPart { part, job, reason } in rejected {
+            debug!(part = part.as_str(), %job, reason = reason.code(), "plan: part rejected");
+            *reasons.entry(*reason).or_default() += 1;
+        }
+        let reasons: Vec<String> =
+            reasons.iter().map(|(reason, count)| format!("{}={count}", reason.code())).collect();
+        info!(
+            rejected = rejected.len(),
+            reasons = reasons.join(" "),
+            "plan: {} parts rejected",
+            rejected.len()
+        );
+    }
+
+    /// Send a copy of the state to the shadow evaluator when the plan is not empty, and at least every
+    /// [`SHADOW_INTERVAL_MAX`] while jobs wait.
+    fn send_to_shadow_if_due(&self, state: &State, background: &mut BackgroundWork, has_plan: bool) {
+        let due = has_plan
+            || background.last_shadow_evaluation.is_none_or(|at| at.elapsed() >= SHADOW_INTERVAL_MAX);
+        if state.queue.is_empty() || !due || !self.shadow.is_active() {
+            return;
+        }
+        match self.shadow_evaluator.try_send(Box::new(state.excerpt(EXCERPT_WAITING_JOBS_MAX))) {
+            Ok(()) => background.last_shadow_evaluation = Some(Instant::now()),
+            Err(_) if has_plan => self.shadow.count_skipped(),
             Err(_) => {}
         }
     }
 
-    /// Have the future looked at when someone waits and something has changed; less often in large clusters.
-    fn look_ahead(&self, state: &State, chores: &mut Chores) {
-        let pause = FORECAST_EVERY + Duration::from_micros(200) * state.jobs.len() as u32;
-        let due = chores.foreseen.is_none_or(|(seq, at)| seq != state.seq && at.elapsed() >= pause);
+    /// Send a copy of the state to the forecaster if jobs wait and the state has changed; less often with many jobs.
+    fn send_to_forecaster_if_due(&self, state: &State, background: &mut BackgroundWork) {
+        let pause = FORECAST_INTERVAL_MIN + Duration::from_micros(200) * state.jobs.len() as u32;
+        let due = background.last_forecast.is_none_or(|(seq, at)| seq != state.seq && at.elapsed() >= pause);
         if due && !state.queue.is_empty() {
-            let sent = self.forecaster.try_send(Box::new(state.excerpt(FORECAST_WAITING_MAX)));
+            let sent = self.forecaster.try_send(Box::new(state.excerpt(EXCERPT_WAITING_JOBS_MAX)));
             if sent.is_ok() {
-                chores.foreseen = Some((state.seq, Instant::now()));
+                background.last_forecast = Some((state.seq, Instant::now()));
             }
         }
     }
 
-    /// Save the state now and then, so that the next start reads little of the journal. A savepoint costs what
-    /// the live jobs cost, so it waits for as many events as there are jobs: O(1) for each event, and a start
-    /// that reads at most twice the state.
-    fn save(&self, state: &State, chores: &mut Chores) {
+    /// Write a savepoint now and then, so that the next start replays little of the journal. The cost of a savepoint
+    /// grows with the number of live jobs, so it is written once there are as many new events as jobs: O(1) per event,
+    /// and a start reads at most twice the state.
+    fn write_savepoint_if_due(&self, state: &State, background: &mut BackgroundWork) {
         let (seq, jobs) = (state.seq, state.jobs.len() as u64);
-        if seq < chores.saved_at + jobs.max(SAVEPOINT_EVERY) {
+        if seq < background.saved_seq + jobs.max(SAVEPOINT_EVENTS_MIN) {
             return;
         }
-        chores.saved_at = seq;
+        background.saved_seq = seq;
         if let Err(fault) = self.savepoints.save(seq, &savepoint::write(state)) {
-            warn!(%fault, seq, "no savepoint was written; the next start reads more of the journal");
+            warn!(%fault, seq, "cannot write a savepoint; the next start replays more of the journal");
         }
     }
 }
 
-fn follow(proposer: &mut Proposer, chores: &mut Chores, news: Feed) {
-    if let Feed::Reset { state, .. } = &news {
-        *chores = Chores { saved_at: state.seq, ..Chores::default() };
+fn follow(proposer: &mut Proposer, background: &mut BackgroundWork, update: JournalUpdate) {
+    if let JournalUpdate::Reset { state, .. } = &update {
+        *background = BackgroundWork { saved_seq: state.seq, ..BackgroundWork::default() };
     }
-    proposer.follow(news);
+    proposer.follow(update);
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,13 @@
-//! Step 11, report: the newest readings of nodes and GPUs, in memory only.
+//! Step 11, report: the newest reading of each node and GPU, in memory only.
 //!
-//! Temperatures and heartbeats change all the time and decide nothing by themselves, so they never enter the journal. What
-//! follows from them (health, silence) is decided by the core. At most one reading for each GPU of each known node is kept.
+//! Temperatures and heartbeats change all the time and decide nothing by themselves, so they are not recorded in the
+//! journal. The core decides what follows from them: GPU health and node state. One reading is kept per GPU of a known
+//! node.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use muster_core::node::GPUS_PER_NODE_MAX;
+use muster_core::gpu::device::GPUS_PER_NODE_MAX;
 use muster_core::time::MINUTE;
 use muster_core::{NodeId, Timestamp};
 use muster_protocol::agent::Report;
@@ -17,30 +18,28 @@ pub struct Readings(Mutex<BTreeMap<NodeId, NodeReadings>>);
 
 #[derive(Debug, Default)]
 struct NodeReadings {
-    heard_at: Timestamp,
+    last_report_at: Timestamp,
     gpus: BTreeMap<u8, GpuReading>,
 }
 
-/// The newest reading of a GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuReading {
-    /// When it arrived.
+    /// Time of arrival.
     pub at: Timestamp,
-    /// Temperature in °C, where it can be read.
+    /// `None` if the device cannot be read.
     pub temperature_c: Option<i32>,
-    /// Errors counted by the device.
+    /// Error count of the device.
     pub errors: u32,
-    /// The newest error that was reported, also by an earlier reading.
+    /// The newest error, of this or an earlier reading.
     pub last_error: Option<String>,
 }
 
 impl Readings {
-    /// Keep what a report tells.
-    pub fn note(&self, report: &Report, at: Timestamp) {
+    pub fn record(&self, report: &Report, at: Timestamp) {
         let Ok(node) = reporting_node(report).parse::<NodeId>() else { return };
         let mut nodes = self.lock();
         let node = nodes.entry(node).or_default();
-        node.heard_at = at;
+        node.last_report_at = at;
         if let Report::GpuReading { gpu, temperature_c, errors, last_error, .. } = report
             && usize::from(*gpu) < GPUS_PER_NODE_MAX
         {
@@ -51,18 +50,16 @@ impl Readings {
         }
     }
 
-    /// Forget nodes that are gone. One that reports and is not registered yet has a minute.
-    pub fn keep(&self, now: Timestamp, is_known: impl Fn(&NodeId) -> bool) {
-        self.lock().retain(|node, told| is_known(node) || now.since(told.heard_at) < MINUTE);
+    /// Drop the readings of unknown nodes. A node that reports before its registration is kept for a minute.
+    pub fn forget_unknown_nodes(&self, now: Timestamp, is_known: impl Fn(&NodeId) -> bool) {
+        self.lock().retain(|node, readings| is_known(node) || now.since(readings.last_report_at) < MINUTE);
     }
 
-    /// When a node was last heard from.
-    pub fn heard_at(&self, node: &NodeId) -> Option<Timestamp> {
-        self.lock().get(node).map(|node| node.heard_at)
+    pub fn last_report_at(&self, node: &NodeId) -> Option<Timestamp> {
+        self.lock().get(node).map(|node| node.last_report_at)
     }
 
-    /// The newest reading of a GPU.
-    pub fn of_gpu(&self, node: &NodeId, gpu: u8) -> Option<GpuReading> {
+    pub fn latest_of_gpu(&self, node: &NodeId, gpu: u8) -> Option<GpuReading> {
         self.lock().get(node)?.gpus.get(&gpu).cloned()
     }
 
@@ -92,28 +89,28 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_reading_counts_and_the_last_error_stays() {
+    fn a_newer_reading_replaces_the_older_and_keeps_the_last_error() {
         let (readings, n1) = (Readings::default(), "n1".parse::<NodeId>().unwrap());
-        assert_eq!((readings.heard_at(&n1), readings.of_gpu(&n1, 3)), (None, None));
-        readings.note(&reading(3, 2, "XID 63"), Timestamp(10));
-        readings.note(&reading(3, 0, ""), Timestamp(20));
-        readings.note(&Report::Heartbeat { node: "n1".to_string() }, Timestamp(30));
-        let newest = readings.of_gpu(&n1, 3).unwrap();
+        assert_eq!((readings.last_report_at(&n1), readings.latest_of_gpu(&n1, 3)), (None, None));
+        readings.record(&reading(3, 2, "XID 63"), Timestamp(10));
+        readings.record(&reading(3, 0, ""), Timestamp(20));
+        readings.record(&Report::Heartbeat { node: "n1".to_string() }, Timestamp(30));
+        let newest = readings.latest_of_gpu(&n1, 3).unwrap();
         assert_eq!(
             (newest.at, newest.errors, newest.last_error.as_deref()),
             (Timestamp(20), 0, Some("XID 63"))
         );
-        assert_eq!(readings.heard_at(&n1), Some(Timestamp(30)));
+        assert_eq!(readings.last_report_at(&n1), Some(Timestamp(30)));
     }
 
     #[test]
-    fn nothing_is_kept_of_nodes_that_are_gone_or_of_devices_that_cannot_be() {
+    fn readings_of_removed_nodes_and_of_impossible_gpu_indexes_are_dropped() {
         let (readings, n1) = (Readings::default(), "n1".parse::<NodeId>().unwrap());
-        readings.note(&reading(200, 0, ""), Timestamp(10));
-        assert_eq!(readings.of_gpu(&n1, 200), None);
-        readings.keep(Timestamp(10 + MINUTE - 1), |_| false);
-        assert_eq!(readings.heard_at(&n1), Some(Timestamp(10)), "it may be about to register");
-        readings.keep(Timestamp(10 + MINUTE), |_| false);
-        assert_eq!(readings.heard_at(&n1), None);
+        readings.record(&reading(200, 0, ""), Timestamp(10));
+        assert_eq!(readings.latest_of_gpu(&n1, 200), None);
+        readings.forget_unknown_nodes(Timestamp(10 + MINUTE - 1), |_| false);
+        assert_eq!(readings.last_report_at(&n1), Some(Timestamp(10)), "it may be about to register");
+        readings.forget_unknown_nodes(Timestamp(10 + MINUTE), |_| false);
+        assert_eq!(readings.last_report_at(&n1), None);
     }
 }

@@ -1,21 +1,20 @@
-//! A state as the bytes of a savepoint: one piece to a line.
+//! Encoding of savepoints: the state as lines of JSON, one piece of it per line.
 
 use muster_core::State;
-use muster_core::state::{MissingSpec, Restoring};
+use muster_core::state::{MissingSpec, StateRestorer};
 use muster_json::JsonError;
 
 /// Why a savepoint cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SavepointError {
-    /// A line is not a piece that this release knows.
+    /// A line is not a piece of the state that this release knows.
     #[error(transparent)]
     Line(#[from] JsonError),
-    /// The pieces do not belong together.
+    /// A job refers to a spec that is missing.
     #[error(transparent)]
     Pieces(#[from] MissingSpec),
 }
 
-/// Write a state down.
 pub fn write(state: &State) -> Vec<u8> {
     let mut bytes = Vec::new();
     state.save(|piece| {
@@ -25,11 +24,10 @@ pub fn write(state: &State) -> Vec<u8> {
     bytes
 }
 
-/// Read a state back.
 pub fn read(bytes: &[u8]) -> Result<State, SavepointError> {
-    let mut restoring = Restoring::default();
+    let mut restorer = StateRestorer::default();
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        restoring.add(muster_json::from_slice(line)?)?;
+        restorer.add(muster_json::from_slice(line)?)?;
     }
-    Ok(restoring.finish())
+    Ok(restorer.finish())
 }

@@ -1,4 +1,4 @@
-//! Puts the parts together: store, engine, planner, dispatch, agents and door; and takes them apart in order.
+//! Startup and shutdown of a server: store, engine, planner, forecaster, dispatch, in-process agents and HTTP listener.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,213 +6,219 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use muster_agent::{Agent, Runner, RunnerConfig, Simulated, SimulatedConfig};
+use muster_agent::{Agent, Runner, RunnerConfig, SimulatedAgents, SimulatedAgentsConfig};
 use muster_core::{Actor, Command};
 use muster_store::{PostgresConfig, Store, StoreConfig, StoreError};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
-use crate::agents::Ear;
+use crate::agents::ReportReceiver;
 use crate::clock::{Clock, SystemClock};
-use crate::cluster::{Cluster, INBOX_SIZE, Role};
+use crate::cluster::{Cluster, INBOX_REQUESTS_MAX, ServerRole};
 use crate::config::{AuthMode, Config, Cors, Database};
-use crate::data_folder::{FolderLock, Marker};
+use crate::data_folder::{ClusterMarker, FolderLock};
 use crate::dispatch::Dispatch;
-use crate::evaluations::Evaluations;
+use crate::engine_loop::{EngineExit, EngineLoop};
+use crate::evaluations::EvaluationLimiter;
 use crate::forecaster::Forecaster;
-use crate::http::{self, Behind, Door, Limits, Origins};
+use crate::http::{self, AllowedOrigins, AppState, AppStateInner, RateLimiter};
 use crate::planner::Planner;
-use crate::policies::{Counted, Interpreter, Questions};
+use crate::policies::{Interpreter, MeteredInterpreter, PolicyCallMetrics};
 use crate::readings::Readings;
-use crate::reign::{End, Reign};
-use crate::rounds::Rounds;
-use crate::shadow::{Shadow, Shadower};
-use crate::tls::{Bounds, Connections};
-use crate::whatif::Oracle;
+use crate::round_stats::RoundStats;
+use crate::shadow::{Shadow, ShadowEvaluator};
+use crate::tls::{ConnectionLimits, Connections};
+use crate::whatif::WhatIfReplay;
 use crate::{identity, telemetry, tls};
 
 pub use crate::start_error::StartError;
 
-/// Most connections to the port of the metrics, which is for loopback and a few scrapers.
+/// Most connections to the metrics port, which serves loopback and a few scrapers.
 const METRICS_CONNECTIONS_MAX: usize = 64;
 
-/// Which nodes live inside this process.
-pub enum Nodes {
-    /// None.
+/// The nodes whose agents run inside this process.
+pub enum InProcessNodes {
     None,
-    /// A cluster of simulated devices.
+    /// A cluster of simulated nodes.
     Simulated(muster_agent::Cluster),
-    /// This machine: jobs run as real processes, on so many GPUs that are only counted.
+    /// This machine: jobs run as real processes. Its GPUs are placeholders, which are only counted.
     Real {
-        /// How many.
         gpus: u32,
     },
 }
 
-/// A server that runs.
-pub struct Running {
+/// A running server.
+pub struct RunningServer {
     cluster: Cluster,
     address: SocketAddr,
     scheme: &'static str,
     runtime: Runtime,
     stop: Arc<AtomicBool>,
-    close_door: watch::Sender<bool>,
-    door: tokio::task::JoinHandle<()>,
-    engine: oneshot::Receiver<End>,
+    close_listener: watch::Sender<bool>,
+    http_task: tokio::task::JoinHandle<()>,
+    engine_exit: oneshot::Receiver<EngineExit>,
     threads: Vec<JoinHandle<()>>,
-    /// Held for as long as the server lives.
+    /// Held until the server has stopped.
     _folder_lock: FolderLock,
 }
 
-/// Those whom a server asks, as far as they are there.
+/// Adapters of the outbound ports that the binary supplies; `None` disables the feature.
 #[derive(Clone, Default)]
-pub struct Advisers {
-    /// Who answers what-if questions.
-    pub oracle: Option<Arc<Mutex<dyn Oracle>>>,
-    /// Who runs policies.
+pub struct Adapters {
+    pub whatif_replay: Option<Arc<Mutex<dyn WhatIfReplay>>>,
+    /// Runs the active policies.
     pub interpreter: Option<Arc<dyn Interpreter>>,
-    /// Who runs them where nobody waits for it: beside those in force.
-    pub unhurried: Option<Arc<dyn Interpreter>>,
+    /// Runs policies for the shadow evaluator, so that its calls never delay those of the planner.
+    pub shadow_interpreter: Option<Arc<dyn Interpreter>>,
 }
 
-impl Advisers {
-    /// The same, with what policies are asked counted for the metrics.
-    fn counted(self, questions: &Arc<Questions>) -> Advisers {
-        let counted = |inner| -> Arc<dyn Interpreter> { Arc::new(Counted::new(inner, questions.clone())) };
-        Advisers { interpreter: self.interpreter.map(counted), ..self }
+impl Adapters {
+    /// Count the calls of the active policies in `metrics`.
+    fn with_policy_call_metrics(self, metrics: &Arc<PolicyCallMetrics>) -> Adapters {
+        let metered =
+            |inner| -> Arc<dyn Interpreter> { Arc::new(MeteredInterpreter::new(inner, metrics.clone())) };
+        Adapters { interpreter: self.interpreter.map(metered), ..self }
     }
 }
 
-/// Start a server. Returns when it listens; [`Running::wait_until_ready`] waits until it leads.
-pub fn start(config: &Config, nodes: Nodes, advisers: Advisers) -> Result<Running, StartError> {
-    let folder_lock = FolderLock::take(&config.data_dir)?;
+/// Start a server. Returns when it listens; [`RunningServer::wait_until_ready`] waits until it leads or stands by.
+pub fn start(
+    config: &Config,
+    nodes: InProcessNodes,
+    adapters: Adapters,
+) -> Result<RunningServer, StartError> {
+    let folder_lock = FolderLock::acquire(&config.data_dir)?;
     let descriptors = tls::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.block_on(listen(config.listen))?;
     let address = listener.local_addr()?;
     let store = muster_store::open(&store_config(config)?)?;
-    let questions = Arc::new(Questions::default());
-    let advisers = advisers.counted(&questions);
-    let mut parts = Parts::start(config, (store, &folder_lock), nodes, &advisers)?;
+    let policy_calls = Arc::new(PolicyCallMetrics::default());
+    let adapters = adapters.with_policy_call_metrics(&policy_calls);
+    let mut threads = ServerThreads::start(config, (store, &folder_lock), nodes, &adapters)?;
 
-    let (close_door, closing) = watch::channel(false);
-    let names = names(config);
+    let (close_listener, closing) = watch::channel(false);
+    let names = certificate_names(config);
     let acceptor = config.tls.as_ref().map(|tls| tls::acceptor(tls, &config.data_dir, &names)).transpose()?;
     let scheme = if acceptor.is_some() { "https" } else { "http" };
     let api = &config.api;
-    let bounds = Bounds::new(api.connections_max, api.connections_per_address_max, descriptors);
-    let door_facts = door(config, &parts, (advisers, questions), (closing.clone(), Connections::new(bounds)));
-    runtime.block_on(serve_metrics(config, &door_facts, closing.clone()));
-    let places = door_facts.connections.clone();
-    let router = http::router(door_facts);
-    let door = runtime.spawn(tls::serve((listener, places), acceptor, router, closed(closing)));
-    runtime.spawn(trace_jobs(config, parts.cluster.clone(), close_door.subscribe()));
-    Ok(Running {
+    let limits = ConnectionLimits::new(api.connections_max, api.connections_per_address_max, descriptors);
+    let app =
+        app_state(config, &threads, (adapters, policy_calls), (closing.clone(), Connections::new(limits)));
+    runtime.block_on(serve_metrics(config, &app, closing.clone()));
+    let connections = app.connections.clone();
+    let router = http::router(app);
+    let http_task =
+        runtime.spawn(tls::serve((listener, connections), acceptor, router, shutdown_requested(closing)));
+    runtime.spawn(trace_jobs(config, threads.cluster.clone(), close_listener.subscribe()));
+    Ok(RunningServer {
         address,
         scheme,
         runtime,
-        stop: parts.stop.clone(),
-        close_door,
-        door,
-        threads: std::mem::take(&mut parts.threads),
-        engine: parts.engine,
-        cluster: parts.cluster,
+        stop: threads.stop.clone(),
+        close_listener,
+        http_task,
+        threads: std::mem::take(&mut threads.threads),
+        engine_exit: threads.engine_exit,
+        cluster: threads.cluster,
         _folder_lock: folder_lock,
     })
 }
 
-/// Serve the metrics on a port of their own, where one is named. Nobody is asked for a token there, so it is for
-/// loopback only; `/metrics` of the door serves the same.
-async fn serve_metrics(config: &Config, door: &Door, closing: watch::Receiver<bool>) {
+/// Serve the metrics on a port of their own, if `metrics.port` is set. That port requires no token, so it is for
+/// loopback only; `/metrics` of the server serves the same metrics.
+async fn serve_metrics(config: &Config, app: &AppState, closing: watch::Receiver<bool>) {
     let Some(address) = config.metrics.listen.filter(|_| config.metrics.enabled) else { return };
     if !address.ip().is_loopback() {
-        warn!(%address, "no metrics port beyond loopback; read /metrics of the server with a token");
+        warn!(%address, "metrics.port ignored: it is served on loopback only; read /metrics of the server with a token");
         return;
     }
     match tokio::net::TcpListener::bind(address).await {
         Ok(listener) => {
-            let router = http::metrics_router(door.clone(), &config.metrics.path);
-            let places = Connections::new(Bounds {
-                all: METRICS_CONNECTIONS_MAX,
-                per_address: METRICS_CONNECTIONS_MAX,
+            let router = http::metrics_router(app.clone(), &config.metrics.path);
+            let connections = Connections::new(ConnectionLimits {
+                total_max: METRICS_CONNECTIONS_MAX,
+                per_address_max: METRICS_CONNECTIONS_MAX,
             });
-            tokio::spawn(tls::serve((listener, places), None, router, closed(closing)));
+            tokio::spawn(tls::serve((listener, connections), None, router, shutdown_requested(closing)));
         }
-        Err(fault) => warn!(%address, %fault, "no metrics port; /metrics of the server has the same"),
+        Err(fault) => {
+            warn!(%address, %fault, "cannot listen on metrics.port; /metrics of the server serves the same metrics");
+        }
     }
 }
 
-/// What clients may call this server in a certificate of our own, besides its host name.
-fn names(config: &Config) -> Vec<String> {
+/// Names and addresses, besides the host name, that a certificate of the server's own CA covers.
+fn certificate_names(config: &Config) -> Vec<String> {
     let address = Some(config.listen.ip()).filter(|ip| !ip.is_unspecified());
     config.api.allowed_hosts.iter().cloned().chain(address.map(|ip| ip.to_string())).collect()
 }
 
-fn door(
+fn app_state(
     config: &Config,
-    parts: &Parts,
-    (advisers, questions): (Advisers, Arc<Questions>),
+    threads: &ServerThreads,
+    (adapters, policy_calls): (Adapters, Arc<PolicyCallMetrics>),
     (stopping, connections): (watch::Receiver<bool>, Connections),
-) -> Door {
+) -> AppState {
     let cors = match &config.api.cors {
         Cors::SameOrigin => Vec::new(),
         Cors::Any => vec!["*".to_string()],
         Cors::Origins(origins) => origins.clone(),
     };
-    Door::from(Behind {
-        cluster: parts.cluster.clone(),
+    AppState::from(AppStateInner {
+        cluster: threads.cluster.clone(),
         identity: config.auth.into(),
-        origins: Origins { hosts: config.api.allowed_hosts.clone(), cors },
-        limits: Limits::new(config.api.rate_limit_rps),
+        allowed_origins: AllowedOrigins { hosts: config.api.allowed_hosts.clone(), cors_origins: cors },
+        rate_limiter: RateLimiter::new(config.api.rate_limit_rps),
         connections,
-        refusals: Default::default(),
-        evaluations: Evaluations::default(),
+        access_denials: Default::default(),
+        evaluations: EvaluationLimiter::default(),
         data_dir: config.data_dir.clone(),
-        rounds: parts.rounds.clone(),
-        readings: parts.readings.clone(),
-        seen: Arc::default(),
-        questions,
+        rounds: threads.rounds.clone(),
+        readings: threads.readings.clone(),
+        event_counters: Arc::default(),
+        policy_calls,
         metrics: config.metrics.clone(),
-        oracle: advisers.oracle,
-        interpreter: advisers.interpreter,
+        whatif_replay: adapters.whatif_replay,
+        interpreter: adapters.interpreter,
         admission_slots: http::admission_slots(),
-        shadow: parts.shadow.clone(),
+        shadow: threads.shadow.clone(),
         stopping,
     })
 }
 
-/// The threads behind the door.
-struct Parts {
+/// The threads of a server and what they share with the HTTP handlers.
+struct ServerThreads {
     cluster: Cluster,
-    rounds: Arc<Rounds>,
+    rounds: Arc<RoundStats>,
     readings: Arc<Readings>,
     shadow: Arc<Shadow>,
     stop: Arc<AtomicBool>,
-    engine: oneshot::Receiver<End>,
+    engine_exit: oneshot::Receiver<EngineExit>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Parts {
+impl ServerThreads {
     fn start(
         config: &Config,
         (store, folder): (Store, &FolderLock),
-        nodes: Nodes,
-        advisers: &Advisers,
-    ) -> Result<Parts, StartError> {
+        nodes: InProcessNodes,
+        adapters: &Adapters,
+    ) -> Result<ServerThreads, StartError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (inbox, asks) = mpsc::sync_channel(INBOX_SIZE);
+        let (inbox, requests) = mpsc::sync_channel(INBOX_REQUESTS_MAX);
         let cluster = Cluster::new(inbox, store.tables, clock.clone());
         let heartbeat = Duration::from_millis(config.agent.heartbeat_ms.max(1) as u64);
-        let ear = Ear::new(cluster.clone(), clock.clone(), heartbeat);
-        let agents = start_agents(config, nodes, &ear)?;
-        let readings = ear.readings();
+        let receiver = ReportReceiver::new(cluster.clone(), clock.clone(), heartbeat);
+        let agents = start_agents(config, nodes, &receiver)?;
+        let readings = receiver.readings();
         let stop = Arc::new(AtomicBool::new(false));
-        let rounds = Arc::new(Rounds::default());
+        let rounds = Arc::new(RoundStats::default());
         let (to_planner, planner_feed) = mpsc::channel();
         let (to_dispatch, dispatch_feed) = mpsc::channel();
         let (to_forecaster, states) = mpsc::sync_channel(1);
-        let (to_shadower, looks) = mpsc::sync_channel(1);
+        let (to_shadow_evaluator, shadow_states) = mpsc::sync_channel(1);
         let shadow = Arc::new(Shadow::default());
         let planner = Planner {
             feed: planner_feed,
@@ -222,65 +228,68 @@ impl Parts {
             interval: Duration::from_millis(config.scheduling_interval_ms.max(1) as u64),
             rounds: rounds.clone(),
             forecaster: to_forecaster,
-            interpreter: advisers.interpreter.clone(),
+            interpreter: adapters.interpreter.clone(),
             shadow: shadow.clone(),
-            shadower: to_shadower,
+            shadow_evaluator: to_shadow_evaluator,
         };
-        let interpreter = advisers.unhurried.clone();
-        let shadower = Shadower { states: looks, shadow: shadow.clone(), interpreter, clock: clock.clone() };
+        let shadow_evaluator = ShadowEvaluator {
+            states: shadow_states,
+            shadow: shadow.clone(),
+            interpreter: adapters.shadow_interpreter.clone(),
+            clock: clock.clone(),
+        };
         let forecaster = Forecaster { states, cluster: cluster.clone(), clock: clock.clone() };
         let dispatch = Dispatch { feed: dispatch_feed, cluster: cluster.clone(), agents };
-        let reign = Reign {
+        let engine_loop = EngineLoop {
             savepoints: store.savepoints,
             cluster: cluster.clone(),
-            inbox: asks,
-            followers: vec![to_planner, to_dispatch],
+            inbox: requests,
+            subscribers: vec![to_planner, to_dispatch],
             clock,
             holder: folder.holder.clone(),
-            marker: Marker::new(&config.data_dir, database_place(config), config.new_cluster)?,
+            marker: ClusterMarker::new(&config.data_dir, database_location(config), config.new_cluster)?,
             settings: config.settings.clone(),
             stop: stop.clone(),
         };
-        let (ended, engine) = oneshot::channel();
+        let (exited, engine_exit) = oneshot::channel();
         let mut journal = store.journal;
-        if let Some(former) = &folder.former {
-            journal.succeed(former);
+        if let Some(former) = &folder.former_holder {
+            journal.declare_holder_dead(former);
         }
         let stopping = stop.clone();
         let threads = vec![
-            thread("planner", move || planner.run())?,
-            thread("forecaster", move || forecaster.run())?,
-            thread("shadow", move || shadower.run())?,
-            thread("dispatch", move || dispatch.run())?,
-            thread("silence", move || notice_silence(&ear, &stopping))?,
-            thread("engine", move || drop(ended.send(reign.run(journal))))?,
+            spawn_thread("planner", move || planner.run())?,
+            spawn_thread("forecaster", move || forecaster.run())?,
+            spawn_thread("shadow", move || shadow_evaluator.run())?,
+            spawn_thread("dispatch", move || dispatch.run())?,
+            spawn_thread("node-timeouts", move || watch_silent_nodes(&receiver, &stopping))?,
+            spawn_thread("engine", move || drop(exited.send(engine_loop.run(journal))))?,
         ];
-        Ok(Parts { cluster, rounds, readings, shadow, stop, engine, threads })
+        Ok(ServerThreads { cluster, rounds, readings, shadow, stop, engine_exit, threads })
     }
 }
 
-impl Running {
-    /// Where it is reached.
+impl RunningServer {
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// The cluster behind the door.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Wait until this server leads or stands by, for ever without a limit; false if neither came true in time. An
-    /// engine that ended says at once why; while the database is away, the log says so every few seconds.
+    /// Wait until this server leads or stands by, for ever if `limit` is `None`; false if the limit passed before. Returns
+    /// the error of an engine that ended at once. While the database does not answer, the log repeats that every few
+    /// seconds.
     pub fn wait_until_ready(&mut self, limit: Option<Duration>) -> Result<bool, StartError> {
         let begin = std::time::Instant::now();
         while limit.is_none_or(|limit| begin.elapsed() < limit) {
-            if matches!(self.cluster.role(), Role::Leading { .. } | Role::Standby { .. }) {
+            if matches!(self.cluster.role(), ServerRole::Leading { .. } | ServerRole::Standby { .. }) {
                 return Ok(true);
             }
-            match self.engine.try_recv() {
+            match self.engine_exit.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => {}
-                Ok(end) => return ended(Ok(end)).map(|()| false),
+                Ok(end) => return exit_result(Ok(end)).map(|()| false),
                 Err(oneshot::error::TryRecvError::Closed) => return Err(StartError::Panicked("engine")),
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -288,40 +297,39 @@ impl Running {
         Ok(false)
     }
 
-    /// Why this server is not ready.
     pub fn why_not_ready(&self) -> String {
         match self.cluster.role() {
-            Role::Away { why } => why,
-            _ => "the journal is still being read".to_string(),
+            ServerRole::Unavailable { why } => why,
+            _ => "the journal is being replayed".to_string(),
         }
     }
 
-    /// Run until SIGINT or SIGTERM, or until going on would be wrong; then stop in order.
+    /// Run until SIGINT or SIGTERM, or until the engine ends; then shut down in order.
     pub fn wait(mut self) -> Result<(), StartError> {
-        let engine = &mut self.engine;
-        let early = self.runtime.block_on(async {
+        let engine_exit = &mut self.engine_exit;
+        let early_exit = self.runtime.block_on(async {
             tokio::select! {
-                () = signalled() => None,
-                end = engine => Some(end),
+                () = termination_signal() => None,
+                end = engine_exit => Some(end),
             }
         });
-        match early {
+        match early_exit {
             None => self.stop(),
             Some(end) => {
-                let outcome = ended(end);
+                let outcome = exit_result(end);
                 self.shut_down();
                 outcome
             }
         }
     }
 
-    /// Stop in order: finish requests, save the state, hand over the lead. Running jobs run on.
+    /// Stop in order: finish open requests, write a savepoint, release the leader lease. Running jobs continue.
     pub fn stop(mut self) -> Result<(), StartError> {
-        info!("stopping: requests under way are finished, running jobs run on");
-        let _ = self.close_door.send(true);
-        let _ = self.runtime.block_on(&mut self.door);
+        info!("stopping: open requests are finished; running jobs continue");
+        let _ = self.close_listener.send(true);
+        let _ = self.runtime.block_on(&mut self.http_task);
         self.stop.store(true, Ordering::Relaxed);
-        let outcome = ended(self.runtime.block_on(&mut self.engine));
+        let outcome = exit_result(self.runtime.block_on(&mut self.engine_exit));
         self.shut_down();
         outcome
     }
@@ -330,24 +338,24 @@ impl Running {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             if thread.join().is_err() {
-                warn!("a thread had panicked");
+                warn!("a thread has panicked");
             }
         }
         self.runtime.shutdown_timeout(Duration::from_secs(1));
     }
 }
 
-fn ended(end: Result<End, oneshot::error::RecvError>) -> Result<(), StartError> {
+fn exit_result(end: Result<EngineExit, oneshot::error::RecvError>) -> Result<(), StartError> {
     match end {
-        Ok(End::Stopped) => Ok(()),
-        // Nothing is broken: a person has to decide.
-        Ok(End::Broken(fault @ StoreError::Misconfigured(_))) => Err(StartError::Store(fault)),
-        Ok(End::Broken(fault)) => Err(StartError::Broken(fault)),
+        Ok(EngineExit::Stopped) => Ok(()),
+        // The store is intact: the operator has to correct the configuration.
+        Ok(EngineExit::Broken(fault @ StoreError::Misconfigured(_))) => Err(StartError::Store(fault)),
+        Ok(EngineExit::Broken(fault)) => Err(StartError::Broken(fault)),
         Err(_) => Err(StartError::Panicked("engine")),
     }
 }
 
-/// Without a collector this ends at once.
+/// Export job traces until the server stops. Ends at once if no collector is configured.
 fn trace_jobs(
     config: &Config,
     cluster: Cluster,
@@ -355,18 +363,20 @@ fn trace_jobs(
 ) -> impl Future<Output = ()> + use<> {
     let (telemetry, environment) = (config.telemetry.clone(), config.environment.clone());
     async move {
-        if let Err(fault) = telemetry::trace_jobs(cluster, telemetry, environment, closed(closing)).await {
+        if let Err(fault) =
+            telemetry::trace_jobs(cluster, telemetry, environment, shutdown_requested(closing)).await
+        {
             warn!(%fault, "jobs are not traced");
         }
     }
 }
 
-async fn closed(mut closing: watch::Receiver<bool>) {
-    // An error means that the server is gone, which is reason enough to close.
+async fn shutdown_requested(mut closing: watch::Receiver<bool>) {
+    // An error means that the server has been dropped.
     let _ = closing.wait_for(|closed| *closed).await;
 }
 
-async fn signalled() {
+async fn termination_signal() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -384,7 +394,6 @@ async fn listen(address: SocketAddr) -> Result<tokio::net::TcpListener, StartErr
     tokio::net::TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
 }
 
-/// Where the configuration says that the database is.
 pub fn store_config(config: &Config) -> Result<StoreConfig, StartError> {
     Ok(match &config.database {
         Database::Sqlite { path } => StoreConfig::Sqlite { path: path.clone() },
@@ -400,42 +409,46 @@ pub fn store_config(config: &Config) -> Result<StoreConfig, StartError> {
     })
 }
 
-/// Where the database is, for messages; never with a password.
-fn database_place(config: &Config) -> String {
+/// The location of the database for messages, without its password.
+fn database_location(config: &Config) -> String {
     match &config.database {
         Database::Sqlite { path } => format!("database file `{}`", path.display()),
         Database::Postgres { url, .. } => format!("database `{url}`"),
     }
 }
 
-fn start_agents(config: &Config, nodes: Nodes, ear: &Arc<Ear>) -> Result<Vec<Box<dyn Agent>>, StartError> {
-    let pause = |ms: i64| Duration::from_millis(ms.max(1) as u64);
-    let heartbeat = pause(config.agent.heartbeat_ms);
+fn start_agents(
+    config: &Config,
+    nodes: InProcessNodes,
+    receiver: &Arc<ReportReceiver>,
+) -> Result<Vec<Box<dyn Agent>>, StartError> {
+    let interval = |ms: i64| Duration::from_millis(ms.max(1) as u64);
+    let heartbeat = interval(config.agent.heartbeat_ms);
     Ok(match nodes {
-        Nodes::None => Vec::new(),
-        Nodes::Simulated(cluster) => {
-            let simulated = SimulatedConfig {
-                heartbeat,
-                readings: pause(config.agent.metrics_ms),
-                health_checks: pause(config.agent.health_check_ms),
-                ..SimulatedConfig::new(cluster.registrations(), &config.data_dir)
+        InProcessNodes::None => Vec::new(),
+        InProcessNodes::Simulated(cluster) => {
+            let simulated = SimulatedAgentsConfig {
+                heartbeat_interval: heartbeat,
+                reading_interval: interval(config.agent.metrics_ms),
+                health_check_interval: interval(config.agent.health_check_ms),
+                ..SimulatedAgentsConfig::new(cluster.registrations(), &config.data_dir)
             };
-            vec![Box::new(Simulated::start(simulated, ear.mouth())?)]
+            vec![Box::new(SimulatedAgents::start(simulated, receiver.report_sink())?)]
         }
-        Nodes::Real { gpus } => {
+        InProcessNodes::Real { gpus } => {
             let shim = vec![std::env::current_exe()?.into_os_string(), "shim".into()];
             let mut runner = RunnerConfig::new(&config.data_dir, shim);
-            runner.gpus = counted_gpus(gpus);
-            runner.heartbeat = heartbeat;
+            runner.gpus = placeholder_gpus(gpus);
+            runner.heartbeat_interval = heartbeat;
             runner.node = config.agent.node_id.clone().unwrap_or(runner.node);
-            vec![Box::new(Runner::start(runner, ear.mouth())?)]
+            vec![Box::new(Runner::start(runner, receiver.report_sink())?)]
         }
     })
 }
 
-/// GPUs that are given out and counted, but not there: real discovery comes with the hardware adapters.
-fn counted_gpus(count: u32) -> Vec<muster_protocol::agent::Gpu> {
-    let gpu = |index| muster_protocol::agent::Gpu {
+/// GPUs that are allocated and counted without a device: real discovery comes with the hardware adapters.
+fn placeholder_gpus(count: u32) -> Vec<muster_protocol::agent::RegisteredGpu> {
+    let gpu = |index| muster_protocol::agent::RegisteredGpu {
         uuid: format!("counted-{index}"),
         model: "counted".to_string(),
         memory_mib: 16_384,
@@ -449,9 +462,9 @@ fn counted_gpus(count: u32) -> Vec<muster_protocol::agent::Gpu> {
     (0..count).map(gpu).collect()
 }
 
-fn notice_silence(ear: &Ear, stop: &AtomicBool) {
+fn watch_silent_nodes(receiver: &ReportReceiver, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        ear.notice_silence();
+        receiver.report_silent_nodes();
         // Short sleeps, so that stopping does not wait for this thread.
         for _ in 0..10 {
             if stop.load(Ordering::Relaxed) {
@@ -462,15 +475,18 @@ fn notice_silence(ear: &Ear, stop: &AtomicBool) {
     }
 }
 
-fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
+fn spawn_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StartError> {
     Ok(std::thread::Builder::new().name(name.to_string()).spawn(work)?)
 }
 
-/// With tokens, the first start makes one administrator's token and keeps it where only its owner can read
-/// it. Returns its secret, to be shown once.
-pub fn bootstrap_token(running: &Running, config: &Config) -> Result<Option<identity::Secret>, StartError> {
+/// In token mode, create the first administrator token and write it to a file that only its owner can read. Returns the
+/// secret, to be shown once; `None` if there is nothing to create.
+pub fn bootstrap_token(
+    running: &RunningServer,
+    config: &Config,
+) -> Result<Option<identity::Secret>, StartError> {
     let cluster = &running.cluster;
-    if config.auth != AuthMode::Tokens || !matches!(cluster.role(), Role::Leading { .. }) {
+    if config.auth != AuthMode::Tokens || !matches!(cluster.role(), ServerRole::Leading { .. }) {
         return Ok(None);
     }
     let now = cluster.now();
@@ -478,8 +494,8 @@ pub fn bootstrap_token(running: &Running, config: &Config) -> Result<Option<iden
     else {
         return Ok(None);
     };
-    if let Err(declined) = cluster.ask_blocking(Actor::system(), Command::AddToken { token }) {
-        warn!(%declined, "no first token was made; restart the server");
+    if let Err(declined) = cluster.execute_blocking(Actor::system(), Command::AddToken { token }) {
+        warn!(%declined, "the first administrator token was not created; restart the server");
         return Ok(None);
     }
     Ok(Some(secret))

@@ -1,4 +1,4 @@
-//! The reasons for which a server does not start, or has to stop.
+//! The error type of a server that cannot start or has to stop.
 
 use std::net::SocketAddr;
 
@@ -12,30 +12,17 @@ use crate::{identity, tls};
 pub enum StartError {
     /// The data folder cannot be used.
     #[error("cannot use the data folder `{folder}`: {source}")]
-    Folder {
-        /// Which.
-        folder: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Another server lives in the data folder.
+    Folder { folder: String, source: std::io::Error },
+    /// Another server uses the data folder.
     #[error(
         "another server uses the data folder `{folder}`; stop it, or choose another folder with --data-dir"
     )]
-    FolderInUse {
-        /// Which.
-        folder: String,
-    },
+    FolderInUse { folder: String },
     /// The address cannot be listened on.
     #[error(
         "cannot listen on {address}: {source}; another server may be running, choose another with --listen"
     )]
-    Listen {
-        /// Which.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    Listen { address: SocketAddr, source: std::io::Error },
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -45,16 +32,15 @@ pub enum StartError {
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] tls::TlsError),
-    /// The first token could not be made or kept.
+    /// The first administrator token could not be created or written.
     #[error(transparent)]
     FirstToken(#[from] identity::BootstrapError),
-    /// The machine gives no thread or timer.
+    /// The operating system refuses a thread, a timer or random numbers.
     #[error("cannot start: {0}")]
-    Machine(#[from] std::io::Error),
-    /// Going on would have been wrong.
-    #[error("the server stops because going on would be wrong: {0}")]
+    System(#[from] std::io::Error),
+    #[error("the server stops on an unrecoverable fault of the store: {0}")]
     Broken(StoreError),
-    /// A bug: a part of the server has panicked.
+    /// A bug: a thread of the server has panicked.
     #[error("the {0} has panicked; this is a bug, the log says where")]
     Panicked(&'static str),
 }

@@ -1,10 +1,10 @@
-//! What the server tells about itself while it runs: log lines to stderr, and one trace per job to a collector.
+//! Telemetry of the server: log lines to stderr, and one trace per job to an OpenTelemetry collector.
 //!
-//! A trace is made from the events after they are durable, so tracing costs the engine nothing and cannot be
-//! wrong about what happened. Its number follows from the job and its submission: a restarted server goes on
-//! with the same trace, and whoever knows the job can find it.
+//! Traces are built from events after they are durable, so tracing costs the engine nothing and shows what really
+//! happened. The trace id follows from the job and its time of submission: a restarted server continues the same trace,
+//! and the trace can be found from the job.
 
-mod journey;
+mod job_trace;
 mod log;
 mod otlp;
 
@@ -15,58 +15,58 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
-pub use journey::trace_id;
+pub use job_trace::trace_id;
 pub use log::{LogError, start_logging};
 pub use otlp::TraceError;
 
 use crate::clock::{Clock, SystemClock};
 use crate::cluster::{Batch, Cluster};
-use crate::config::Telemetry;
-use journey::{Journeys, Span};
+use crate::config::TelemetryConfig;
+use job_trace::{JobTraces, Span};
 use otlp::Exporter;
 
-/// Spans that may wait for a slow collector; above this they are dropped, and that is logged.
-const WAITING_MAX: usize = 16_384;
+/// Spans that may wait for a slow collector; beyond that they are dropped, and the log says so.
+const QUEUED_SPANS_MAX: usize = 16_384;
 
-/// Send one trace per job to the collector until `stopping` is ready. Ends at once when none is configured.
+/// Send one trace per job to the collector until `stopping` is ready. Ends at once if no collector is configured.
 pub async fn trace_jobs(
     cluster: Cluster,
-    telemetry: Telemetry,
+    telemetry: TelemetryConfig,
     environment: String,
     stopping: impl Future<Output = ()>,
 ) -> Result<(), TraceError> {
     let Some(endpoint) = telemetry.otlp_endpoint else { return Ok(()) };
     let exporter = Exporter::new(&endpoint, &environment)?;
-    let batches = cluster.listen();
-    let jobs = || cluster.read(Journeys::of);
-    follow(batches, jobs, stopping, exporter).await;
+    let batches = cluster.subscribe();
+    let jobs = || cluster.read(JobTraces::from_state);
+    trace_batches(batches, jobs, stopping, exporter).await;
     Ok(())
 }
 
-/// Turn batches into spans and ship them, both at their own pace.
-async fn follow(
+/// Turn batches into spans and export them, each at its own pace.
+async fn trace_batches(
     batches: Receiver<Arc<Batch>>,
-    jobs: impl Fn() -> Journeys,
+    jobs: impl Fn() -> JobTraces,
     stopping: impl Future<Output = ()>,
     exporter: Exporter,
 ) {
-    let (waiting, spans) = mpsc::channel(WAITING_MAX);
-    let follower = Follower { journeys: jobs(), waiting, dropped: 0 };
-    tokio::join!(follower.run(batches, jobs, stopping), exporter.ship(spans));
+    let (span_queue, spans) = mpsc::channel(QUEUED_SPANS_MAX);
+    let producer = SpanProducer { traces: jobs(), span_queue, dropped: 0 };
+    tokio::join!(producer.run(batches, jobs, stopping), exporter.export_all(spans));
 }
 
-struct Follower {
-    journeys: Journeys,
-    waiting: mpsc::Sender<Span>,
+struct SpanProducer {
+    traces: JobTraces,
+    span_queue: mpsc::Sender<Span>,
     dropped: u64,
 }
 
-impl Follower {
-    /// When it ends it lets go of its end of the channel, and the exporter ends after the last span.
+impl SpanProducer {
+    /// Produce spans until the server stops. The end closes the queue, and the exporter ends after the last span.
     async fn run(
         mut self,
         mut batches: Receiver<Arc<Batch>>,
-        jobs: impl Fn() -> Journeys,
+        jobs: impl Fn() -> JobTraces,
         stopping: impl Future<Output = ()>,
     ) {
         let mut stopping = std::pin::pin!(stopping);
@@ -76,33 +76,33 @@ impl Follower {
                 () = &mut stopping => return,
             };
             match received {
-                Ok(batch) => self.take(&batch),
+                Ok(batch) => self.process_batch(&batch),
                 Err(RecvError::Lagged(missed)) => {
-                    tracing::warn!(missed, "tracing fell behind: some traces have gaps");
-                    self.journeys = jobs();
+                    tracing::warn!(missed, "tracing lagged behind the journal; some traces are incomplete");
+                    self.traces = jobs();
                 }
                 Err(RecvError::Closed) => return,
             }
         }
     }
 
-    fn take(&mut self, batch: &Batch) {
+    fn process_batch(&mut self, batch: &Batch) {
         let seen_at = now();
         for event in batch.events() {
-            for span in self.journeys.take(event, seen_at) {
-                self.hand_on(span);
+            for span in self.traces.spans_completed_by(event, seen_at) {
+                self.enqueue_span(span);
             }
         }
     }
 
-    /// Never waits: a collector that is slow must not make us miss what happens next.
-    fn hand_on(&mut self, span: Span) {
-        if self.waiting.try_send(span).is_ok() {
+    /// Never blocks: a slow collector must not delay the next batch.
+    fn enqueue_span(&mut self, span: Span) {
+        if self.span_queue.try_send(span).is_ok() {
             return;
         }
         self.dropped += 1;
         if self.dropped.is_power_of_two() {
-            tracing::warn!(dropped = self.dropped, "the trace collector is too slow: spans are dropped");
+            tracing::warn!(dropped = self.dropped, "the trace collector is too slow; spans are dropped");
         }
     }
 }

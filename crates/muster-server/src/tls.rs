@@ -1,7 +1,7 @@
-//! Encrypted connections: the certificate we show, and the loop that accepts connections, plain or TLS.
+//! TLS: the certificate of the server, and the accept loop for plain and encrypted connections.
 //!
-//! A site brings a certificate, or we make a CA and a certificate of our own in the data folder. All of it runs
-//! on rustls with *ring*; nothing here depends on which provider the process has installed.
+//! A site supplies certificate files, or the server generates its own CA and certificate in the data folder. Everything
+//! uses rustls with *ring*, whichever provider the process has installed.
 
 mod connections;
 mod own_ca;
@@ -15,53 +15,46 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
-use crate::config::Tls;
+use crate::config::TlsConfig;
 use crate::identity::FileError;
 
-pub use connections::{Bounds, Connections, raise_descriptor_limit};
+pub use connections::{ConnectionLimits, Connections, raise_descriptor_limit};
 pub use own_ca::ca_path;
 pub use serve::serve;
 
-/// What can go wrong before a connection can be encrypted.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A certificate or key file cannot be read.
     #[error("cannot read `{path}`: {why}; it should be in PEM form")]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        why: String,
-    },
+    Unreadable { path: PathBuf, why: String },
     /// The certificate and the key cannot be used together.
     #[error("`{path}` cannot be used: {source}")]
     Unusable {
         /// The certificate.
         path: PathBuf,
-        /// Why.
         source: rustls::Error,
     },
-    /// A certificate of our own could not be made.
-    #[error("cannot make a certificate in `{path}`: {source}")]
-    Unmade {
+    /// The server's own certificate could not be generated.
+    #[error("cannot generate a certificate in `{path}`: {source}")]
+    NotGenerated {
         /// The folder.
         path: PathBuf,
-        /// Why.
         source: rcgen::Error,
     },
-    /// A certificate of our own could not be written.
+    /// The server's own certificate could not be written.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// What encrypts the server's connections. `names` are those by which clients call us, beside the loopback ones
-/// and the name of this machine; they only matter for a certificate of our own.
-pub fn acceptor(tls: &Tls, data_dir: &Path, names: &[String]) -> Result<TlsAcceptor, TlsError> {
+/// The TLS acceptor of the server. `names` are the host names that clients use, besides those of loopback and the name of
+/// this machine; they only matter for the server's own certificate.
+pub fn acceptor(tls: &TlsConfig, data_dir: &Path, names: &[String]) -> Result<TlsAcceptor, TlsError> {
     let (certificate, key) = match tls {
-        Tls::Files { certificate, key } => (certificate.clone(), key.clone()),
-        Tls::OwnCa => {
+        TlsConfig::Files { certificate, key } => (certificate.clone(), key.clone()),
+        TlsConfig::OwnCa => {
             let names: Vec<String> = names.iter().cloned().chain(host_name()).collect();
-            own_ca::certificate(data_dir, &names, own_ca::today())?
+            own_ca::ensure_certificate(data_dir, &names, own_ca::today())?
         }
     };
     let mut config = server_config(&certificate, &key)?;
@@ -69,13 +62,13 @@ pub fn acceptor(tls: &Tls, data_dir: &Path, names: &[String]) -> Result<TlsAccep
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// What a client needs to trust a server whose certificate was signed by the CA in this file.
-pub fn trusting(ca: &Path) -> Result<ClientConfig, TlsError> {
+/// Configuration of a client that trusts the CA in this file.
+pub fn client_config_trusting(ca: &Path) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(ca)? {
         roots.add(certificate).map_err(|source| TlsError::Unusable { path: ca.to_path_buf(), source })?;
     }
-    let builder = ClientConfig::builder_with_provider(ring()).with_safe_default_protocol_versions();
+    let builder = ClientConfig::builder_with_provider(ring_provider()).with_safe_default_protocol_versions();
     let builder = builder.map_err(|source| TlsError::Unusable { path: ca.to_path_buf(), source })?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
@@ -84,7 +77,7 @@ fn server_config(certificate: &Path, key: &Path) -> Result<ServerConfig, TlsErro
     let unusable = |source| TlsError::Unusable { path: certificate.to_path_buf(), source };
     let chain = certificates(certificate)?;
     let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, error))?;
-    let builder = ServerConfig::builder_with_provider(ring()).with_safe_default_protocol_versions();
+    let builder = ServerConfig::builder_with_provider(ring_provider()).with_safe_default_protocol_versions();
     builder.map_err(unusable)?.with_no_client_auth().with_single_cert(chain, key).map_err(unusable)
 }
 
@@ -101,15 +94,15 @@ fn unreadable(path: &Path, why: impl ToString) -> TlsError {
     TlsError::Unreadable { path: path.to_path_buf(), why: why.to_string() }
 }
 
-fn ring() -> Arc<rustls::crypto::CryptoProvider> {
+fn ring_provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
 /// The name of this machine, if it is one that a certificate can carry.
 fn host_name() -> Option<String> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().to_ascii_lowercase();
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
-    (!name.is_empty() && name.bytes().all(known)).then_some(name)
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    (!name.is_empty() && name.bytes().all(is_plain)).then_some(name)
 }
 
 #[cfg(test)]

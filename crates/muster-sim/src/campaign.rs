@@ -1,25 +1,25 @@
-//! Many stories at once, on all cores.
+//! A campaign: runs the fault schedules of many seeds on all cores.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::story::Story;
-use crate::world::{Failure, Told, tell};
+use crate::fault_schedule::FaultSchedule;
+use crate::sim_cluster::{RunFailure, RunSummary, run_schedule};
 
-/// What came of many stories.
+/// The result of many runs.
 #[derive(Debug, Clone, Default)]
 pub struct Campaign {
-    /// How many were told to their end.
-    pub stories: u64,
-    /// What happened in all of them together.
-    pub told: Told,
-    /// The lowest seed whose story broke a law, and which.
-    pub failure: Option<(u64, Failure)>,
+    /// Runs that broke no law.
+    pub schedules_passed: u64,
+    /// The sums over all runs.
+    pub totals: RunSummary,
+    /// The lowest seed that broke a law, and the failure.
+    pub failure: Option<(u64, RunFailure)>,
 }
 
-/// Tell the stories of these seeds on so many threads. The first that ends badly ends the campaign.
+/// Runs the schedules of `seeds` seeds from `first` on. The first failure ends the campaign.
 pub fn run(first: u64, seeds: u64, steps: u64, threads: usize) -> Campaign {
     let (next, stop) = (AtomicU64::new(first), AtomicBool::new(false));
     let sum = Mutex::new(Campaign::default());
@@ -32,9 +32,9 @@ pub fn run(first: u64, seeds: u64, steps: u64, threads: usize) -> Campaign {
                     if seed >= end {
                         return;
                     }
-                    let judged = tell(&Story::of_seed(seed, steps));
-                    stop.fetch_or(judged.is_err(), Ordering::Relaxed);
-                    sum.lock().unwrap_or_else(PoisonError::into_inner).add(seed, judged);
+                    let result = run_schedule(&FaultSchedule::from_seed(seed, steps));
+                    stop.fetch_or(result.is_err(), Ordering::Relaxed);
+                    sum.lock().unwrap_or_else(PoisonError::into_inner).add_run(seed, result);
                 }
             });
         }
@@ -43,16 +43,16 @@ pub fn run(first: u64, seeds: u64, steps: u64, threads: usize) -> Campaign {
 }
 
 impl Campaign {
-    fn add(&mut self, seed: u64, judged: Result<Told, Failure>) {
-        match judged {
-            Ok(told) => {
-                self.stories += 1;
-                self.told.steps += told.steps;
-                self.told.entries += told.entries;
-                self.told.jobs += told.jobs;
-                self.told.ms += told.ms;
-                self.told.leaders += told.leaders;
-                add_all(&mut self.told.events, told.events);
+    fn add_run(&mut self, seed: u64, result: Result<RunSummary, RunFailure>) {
+        match result {
+            Ok(summary) => {
+                self.schedules_passed += 1;
+                self.totals.steps += summary.steps;
+                self.totals.entries += summary.entries;
+                self.totals.jobs += summary.jobs;
+                self.totals.simulated_ms += summary.simulated_ms;
+                self.totals.leaderships += summary.leaderships;
+                add_event_counts(&mut self.totals.events, summary.events);
             }
             Err(failure) if self.failure.as_ref().is_none_or(|(known, _)| seed < *known) => {
                 self.failure = Some((seed, failure));
@@ -62,7 +62,7 @@ impl Campaign {
     }
 }
 
-fn add_all(sum: &mut BTreeMap<&'static str, u64>, more: BTreeMap<&'static str, u64>) {
+fn add_event_counts(sum: &mut BTreeMap<&'static str, u64>, more: BTreeMap<&'static str, u64>) {
     for (kind, count) in more {
         *sum.entry(kind).or_default() += count;
     }

@@ -1,20 +1,26 @@
-//! Clusters that exist in memory only, on one thread, in simulated time.
+//! The simulators: whole clusters in memory, on one thread, in simulated time.
 //!
-//! Nothing here touches the network or a clock: the same input gives the same figures everywhere.
+//! No module uses the network or a real clock: the same input gives the same figures on every machine.
 
+pub mod baseline_replay;
 pub mod campaign;
-pub mod decisions;
-pub mod digest;
+pub mod csv_table;
+pub mod decision_digest;
+pub mod fault_schedule;
 pub mod figures;
-pub mod history;
-pub mod jobs;
+pub mod gpu_sharing;
+pub mod heterogeneous_shares;
+pub mod in_memory_scheduler;
+pub mod job_log;
 pub mod minimise;
-pub mod mixed;
+pub mod numa;
+pub mod placement;
 pub mod plots;
 pub mod random;
-pub mod rehearsal;
-pub mod replay;
-pub mod stage;
-pub mod story;
+pub mod replan_check;
+pub mod run_history;
+pub mod sim_cluster;
+pub mod sim_loop;
+pub mod synthetic;
+pub mod trace_replay;
 pub mod whatif;
-pub mod world;

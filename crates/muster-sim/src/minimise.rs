@@ -1,35 +1,35 @@
-//! A shorter story that ends badly as well.
+//! Minimises a failing fault schedule.
 
-use crate::story::Story;
-use crate::world::tell;
+use crate::fault_schedule::FaultSchedule;
+use crate::sim_cluster::run_schedule;
 
-/// Leave out what is not needed: halves of the acts, quarters and so on down to single ones, as long as the story still
-/// ends badly; it need not be in the same manner. So many stories are told at most.
-pub fn minimise(story: &Story, tries: usize) -> Story {
-    let mut best = up_to_the_failure(story);
-    let mut left = tries;
-    let mut chunk = best.acts.len().div_ceil(2).max(1);
+/// A shorter schedule that also fails, possibly by another law. Removes halves of the actions, then quarters, down to
+/// single actions, with at most `tries` runs.
+pub fn minimise(schedule: &FaultSchedule, tries: usize) -> FaultSchedule {
+    let mut best = truncated_at_failure(schedule);
+    let mut tries_left = tries;
+    let mut chunk = best.actions.len().div_ceil(2).max(1);
     loop {
         let mut from = 0;
-        while from < best.acts.len() && left > 0 {
+        while from < best.actions.len() && tries_left > 0 {
             let mut shorter = best.clone();
-            shorter.acts.drain(from..(from + chunk).min(shorter.acts.len()));
-            left -= 1;
-            match tell(&shorter) {
+            shorter.actions.drain(from..(from + chunk).min(shorter.actions.len()));
+            tries_left -= 1;
+            match run_schedule(&shorter) {
                 Err(_) => best = shorter,
                 Ok(_) => from += chunk,
             }
         }
-        if chunk == 1 || left == 0 {
+        if chunk == 1 || tries_left == 0 {
             return best;
         }
         chunk = chunk.div_ceil(2);
     }
 }
 
-/// What comes after the failure did not cause it.
-fn up_to_the_failure(story: &Story) -> Story {
-    let Err(failure) = tell(story) else { return story.clone() };
-    let shorter = Story { steps: story.steps.min(failure.step), ..story.clone() };
-    if tell(&shorter).is_err() { shorter } else { story.clone() }
+/// The schedule without the steps after the failure, which cannot have caused it.
+fn truncated_at_failure(schedule: &FaultSchedule) -> FaultSchedule {
+    let Err(failure) = run_schedule(schedule) else { return schedule.clone() };
+    let shorter = FaultSchedule { steps: schedule.steps.min(failure.step), ..schedule.clone() };
+    if run_schedule(&shorter).is_err() { shorter } else { schedule.clone() }
 }

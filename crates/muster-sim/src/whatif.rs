@@ -1,129 +1,130 @@
-//! What if: the history of a live cluster under other rules.
+//! What-if: the history of a live cluster under other quotas, settings, policies or nodes.
 //!
-//! The journal is followed event by event, once as it is and once under the change, as long as the planner would decide
-//! the same in both: until then the answer is what really happened, to the millisecond. From the first decision that
-//! would have been another one on, both go on simulated, on a [`crate::stage::Stage`]: people do what they did when they
-//! did it, nodes come and go as they did, and each job works as long as it really did. So the two differ by the change
-//! alone, and the one without it shows how far the simulation can be trusted.
+//! The journal is followed event by event, once unchanged and once under the change, as long as the planner decides
+//! the same in both: until then the answer is what really happened, to the millisecond. From the first different
+//! decision (the fork) on, both are simulated on a [`crate::sim_loop::SimLoop`]: users repeat their commands at the
+//! recorded times, nodes join and leave as recorded, and each job works as long as it really did. The two
+//! simulations differ by the change alone, and the one without the change shows how far the simulation can be
+//! trusted.
 
-mod change;
-mod chronicle;
-mod future;
+mod applied_change;
+mod continuation;
+mod divergence;
+mod journal_history;
 mod tally;
-mod track;
-mod works;
+mod work_history;
 
 use std::sync::Arc;
 
 use muster_core::{State, Timestamp};
-use muster_protocol::whatif::{WhatIf, WhatIfJob, WhatIfRefused, WhatIfTenant};
-use muster_server::http::{Fault, stamp};
+use muster_protocol::whatif::{WhatIf, WhatIfJob, WhatIfRefusal, WhatIfTenant};
+use muster_server::http::rfc3339;
 use muster_server::policies::Interpreter;
-use muster_server::whatif::{Oracle, Question};
+use muster_server::whatif::{WhatIfError, WhatIfQuery, WhatIfReplay};
 use muster_store::Tables;
 
-use crate::decisions;
-use change::Otherwise;
-use chronicle::Chronicle;
-use future::Future;
-use tally::{Compared, Tally};
-use track::Fork;
+use crate::replan_check;
+use applied_change::AppliedChange;
+use continuation::Continuation;
+use divergence::HistoryFork;
+use journal_history::JournalHistory;
+use tally::{Comparison, HistoryTally};
 
-/// A job that starts or ends at most so much sooner or later is none that gains or loses.
-const NOTICEABLE_MS: i64 = 1_000;
+/// A job gains or loses only if its start or end shifts by more than this.
+const NOTICEABLE_SHIFT_MS: i64 = 1_000;
 
 /// Answers from the journal of a server.
 #[derive(Clone, Default)]
-pub struct Historian {
-    /// Who runs the policies that were in force, from where history goes another way; before, their answers are on
-    /// record.
+pub struct WhatIfSimulator {
+    /// Evaluates the active policies after the fork; before it, their answers are in the journal. `None` if
+    /// policies cannot be evaluated.
     pub interpreter: Option<Arc<dyn Interpreter>>,
 }
 
-impl Oracle for Historian {
-    fn answer(&self, history: &dyn Tables, question: &Question) -> Result<WhatIf, Fault> {
-        let chronicle = Chronicle::read(history, question.since)?;
-        answer(&chronicle, question, self.interpreter.as_ref())
+impl WhatIfReplay for WhatIfSimulator {
+    fn answer(&self, history: &dyn Tables, query: &WhatIfQuery) -> Result<WhatIf, WhatIfError> {
+        let journal = JournalHistory::read(history, query.since)?;
+        answer(&journal, query, self.interpreter.as_ref())
     }
 }
 
-/// Answer from what was read.
+/// Answers a query from a journal.
 fn answer(
-    chronicle: &Chronicle,
-    question: &Question,
+    journal: &JournalHistory,
+    query: &WhatIfQuery,
     interpreter: Option<&Arc<dyn Interpreter>>,
-) -> Result<WhatIf, Fault> {
-    let play = |fork: &Fork, otherwise: &Otherwise, state: &State| {
-        let future = future(chronicle, fork, otherwise, state);
-        future.asking(interpreter).play(question.until)
+) -> Result<WhatIf, WhatIfError> {
+    let simulate = |fork: &HistoryFork, applied: &AppliedChange, state: &State| {
+        let continuation = continuation_of(journal, fork, applied, state);
+        continuation.with_interpreter(interpreter).run_until(query.until)
     };
-    let change = &question.change;
-    let otherwise = Otherwise::of(change, chronicle, interpreter)?;
-    let (decisions, different) = decisions::count(&chronicle.start, &chronicle.entries);
-    let really = what_happened(chronicle, question.until);
-    let fork = track::first_difference(chronicle, &otherwise, question.until)?;
+    let change = &query.change;
+    let applied = AppliedChange::new(change, journal, interpreter)?;
+    let (decisions, differences) = replan_check::count_differences(&journal.start_state, &journal.entries);
+    let really = tally_of_journal(journal, query.until);
+    let fork = divergence::first_difference(journal, &applied, query.until)?;
     let (replayed, changed, refused) = match &fork {
         Some(fork) => {
-            let none = Otherwise::default();
-            let without = play(fork, &none, &fork.real);
-            let with = play(fork, &otherwise, &fork.changed);
+            let none = AppliedChange::default();
+            let without = simulate(fork, &none, &fork.real);
+            let with = simulate(fork, &applied, &fork.changed);
             (without.tally, with.tally, with.refused)
         }
         None => (really.clone(), really.clone(), Vec::new()),
     };
-    let compared =
-        Compared { really: &really, replayed: &replayed, changed: &changed, until: question.until };
-    let mut jobs = compared.jobs();
-    let noticed = |jobs: &[WhatIfJob], sooner: bool| {
-        let gains = |job: &&WhatIfJob| if sooner { job.gained_s > 0.0 } else { job.gained_s < 0.0 };
-        jobs.iter().filter(gains).count() as u64
+    let comparison =
+        Comparison { really: &really, replayed: &replayed, changed: &changed, until: query.until };
+    let mut jobs = comparison.jobs();
+    let count_changed = |jobs: &[WhatIfJob], sooner: bool| {
+        let has_changed = |job: &&WhatIfJob| if sooner { job.gained_s > 0.0 } else { job.gained_s < 0.0 };
+        jobs.iter().filter(has_changed).count() as u64
     };
-    let tenants: Vec<WhatIfTenant> = compared.tenants(&jobs);
-    let (sooner, later) = (noticed(&jobs, true), noticed(&jobs, false));
+    let tenants: Vec<WhatIfTenant> = comparison.tenants(&jobs);
+    let (sooner, later) = (count_changed(&jobs, true), count_changed(&jobs, false));
     jobs.sort_by(|a, b| b.gained_s.abs().total_cmp(&a.gained_s.abs()).then_with(|| a.job_id.cmp(&b.job_id)));
-    jobs.truncate(question.jobs);
+    jobs.truncate(query.jobs_listed_max);
     Ok(WhatIf {
-        since: stamp(chronicle.since.0),
-        until: stamp(question.until.0),
-        changes: change.words(),
+        since: rfc3339(journal.since.0),
+        until: rfc3339(query.until.0),
+        changes: change.description_lines(),
         decisions,
-        decisions_different: different,
-        differs_from: fork.as_ref().map(|fork| stamp(fork.at.0)),
-        really: compared.figures(&really, None),
-        replayed: compared.figures(&replayed, None),
-        changed: compared.figures(&changed, None),
+        decisions_different: differences,
+        differs_from: fork.as_ref().map(|fork| rfc3339(fork.at.0)),
+        really: comparison.figures(&really, None),
+        replayed: comparison.figures(&replayed, None),
+        changed: comparison.figures(&changed, None),
         sooner,
         later,
         tenants,
         jobs,
         refused: refused
             .into_iter()
-            .map(|(job, why)| WhatIfRefused { job_id: job.to_string(), why })
+            .map(|(job, why)| WhatIfRefusal { job_id: job.to_string(), why })
             .collect(),
-        guessed: changed.started_unlike(&really),
+        guessed: changed.count_started_only_here(&really),
     })
 }
 
-fn what_happened(chronicle: &Chronicle, until: Timestamp) -> Tally {
-    let mut tally = Tally::new(&chronicle.start, chronicle.since);
-    for entry in chronicle.entries.iter().take_while(|entry| entry.at <= until) {
-        tally.note(&entry.event);
+fn tally_of_journal(journal: &JournalHistory, until: Timestamp) -> HistoryTally {
+    let mut tally = HistoryTally::new(&journal.start_state, journal.since);
+    for entry in journal.entries.iter().take_while(|entry| entry.at <= until) {
+        tally.add_event(&entry.event);
     }
     tally.close(until);
     tally
 }
 
-/// Up to the fork as it was, from there on simulated.
-fn future<'a>(
-    chronicle: &'a Chronicle,
-    fork: &'a Fork,
-    otherwise: &'a Otherwise,
+/// The continuation of a history: as recorded up to the fork, simulated from there on.
+fn continuation_of<'a>(
+    journal: &'a JournalHistory,
+    fork: &'a HistoryFork,
+    applied: &'a AppliedChange,
     state: &State,
-) -> Future<'a> {
-    let mut tally = Tally::new(&chronicle.start, chronicle.since);
-    otherwise.events.iter().for_each(|event| tally.note(event));
-    chronicle.entries[..fork.index].iter().for_each(|entry| tally.note(&entry.event));
-    Future::new(chronicle, fork, otherwise, state, tally)
+) -> Continuation<'a> {
+    let mut tally = HistoryTally::new(&journal.start_state, journal.since);
+    applied.events.iter().for_each(|event| tally.add_event(event));
+    journal.entries[..fork.index].iter().for_each(|entry| tally.add_event(&entry.event));
+    Continuation::new(journal, fork, applied, state, tally)
 }
 
 #[cfg(test)]

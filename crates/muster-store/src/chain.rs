@@ -1,23 +1,23 @@
-//! Each record of the journal is chained to the one before it, so that a record that was rewritten with a right
-//! checksum, or that changed places with another, is noticed all the same.
+//! Checksum chain of the journal: each record depends on the previous one, so that a record that was rewritten with a
+//! valid checksum of its own, or swapped with another record, is detected.
 
 use crate::record::Record;
 
-/// What the next record is chained to.
+/// Chain checksum of the last record; input to the chain checksum of the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Link(u32);
+pub struct ChainChecksum(u32);
 
-impl Link {
-    /// In front of the first record.
-    pub const START: Link = Link(0);
+impl ChainChecksum {
+    /// Predecessor of the first record.
+    pub const START: ChainChecksum = ChainChecksum(0);
 
-    /// The end of a chain as it was read. A record of an older release has no chain; its checksum takes the place.
-    pub fn of(crc: u32, chain: Option<u32>) -> Link {
-        Link(chain.unwrap_or(crc))
+    /// Chain checksum of a stored record. A record of an older release has none; its own checksum is used instead.
+    pub fn of_record(crc: u32, chain: Option<u32>) -> ChainChecksum {
+        ChainChecksum(chain.unwrap_or(crc))
     }
 
-    /// The chain value of a record with this checksum that follows.
-    pub fn next(self, crc: u32) -> u32 {
+    /// Chain checksum of the next record, whose own checksum is `crc`.
+    pub fn next_checksum(self, crc: u32) -> u32 {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&self.0.to_le_bytes());
         hasher.update(&crc.to_le_bytes());
@@ -25,16 +25,17 @@ impl Link {
     }
 }
 
-/// Whether a record follows the one before it, else what is wrong. Numbers are not looked at.
-pub fn follows(previous: Option<&Record>, record: &Record) -> Result<(), String> {
-    let link = previous.map_or(Link::START, |previous| Link::of(previous.crc, previous.chain));
+/// Check that a record is chained to the previous one; otherwise return the problem. Sequence numbers are not compared.
+pub fn check_follows(previous: Option<&Record>, record: &Record) -> Result<(), String> {
+    let previous_checksum = previous
+        .map_or(ChainChecksum::START, |previous| ChainChecksum::of_record(previous.crc, previous.chain));
     match (record.chain, previous.and_then(|previous| previous.chain)) {
-        (Some(chain), _) if chain == link.next(record.crc) => Ok(()),
+        (Some(chain), _) if chain == previous_checksum.next_checksum(record.crc) => Ok(()),
         (Some(_), _) => {
             let before = record.seq.saturating_sub(1);
             Err(format!("does not follow record {before}: one of the two was changed after it was written"))
         }
-        (None, Some(_)) => Err("has lost its link to the record before it".to_string()),
+        (None, Some(_)) => Err("has no chain checksum although the record before it has one".to_string()),
         (None, None) => Ok(()),
     }
 }

@@ -1,33 +1,34 @@
-//! Rows of the tables, cell by cell. The order of the cells is that of the columns in `reader.rs`.
+//! Decoding of table rows, cell by cell. The order of the cells is that of the columns in `reader.rs`.
 
 use muster_core::{JobId, JobSpec};
 
 use crate::error::StoreError;
 use crate::record::Record;
 use crate::rows::{AttemptRow, AuditRow, EventRow, JobDetail, JobRow, JobState, LeaseRow, UsageRow};
-use crate::tables::Cells;
+use crate::tables::RowCells;
 
-/// The state of a job.
-pub fn state(cells: &mut Cells) -> Result<JobState, StoreError> {
-    let word: String = cells.take()?;
-    JobState::of_word(&word)
-        .ok_or_else(|| StoreError::broken(format!("a table holds the job state `{word}`")))
+pub fn job_state(cells: &mut RowCells) -> Result<JobState, StoreError> {
+    let name: String = cells.take()?;
+    JobState::parse(&name).ok_or_else(|| {
+        StoreError::invariant_violated(format!("a table holds the unknown job state `{name}`"))
+    })
 }
 
-fn json<T: serde::de::DeserializeOwned>(text: &str, what: &str) -> Result<T, StoreError> {
-    muster_json::from_str(text)
-        .map_err(|error| StoreError::broken(format!("{what} in a table is not readable: {error}")))
+fn parse_json<T: serde::de::DeserializeOwned>(text: &str, what: &str) -> Result<T, StoreError> {
+    muster_json::from_str(text).map_err(|error| {
+        StoreError::invariant_violated(format!("{what} in a table is not valid JSON: {error}"))
+    })
 }
 
 /// A row of `select::JOB_COLUMNS`.
-pub fn job(cells: &mut Cells) -> Result<JobRow, StoreError> {
+pub fn job_row(cells: &mut RowCells) -> Result<JobRow, StoreError> {
     Ok(JobRow {
         id: cells.take()?,
         tenant: cells.take()?,
         user: cells.take()?,
         name: cells.take()?,
         priority: cells.take()?,
-        state: state(cells)?,
+        state: job_state(cells)?,
         phase: cells.take()?,
         why: cells.take()?,
         gpus: cells.take()?,
@@ -43,7 +44,7 @@ pub fn job(cells: &mut Cells) -> Result<JobRow, StoreError> {
         ran_until: cells.take()?,
         wakes_at: cells.take()?,
         attempt: cells.take()?,
-        nodes: json(&cells.take::<String>()?, "a list of nodes")?,
+        nodes: parse_json(&cells.take::<String>()?, "a list of nodes")?,
         exit_code: cells.take()?,
         signal: cells.take()?,
         preemptions: cells.take()?,
@@ -52,13 +53,13 @@ pub fn job(cells: &mut Cells) -> Result<JobRow, StoreError> {
         gpu_ms: cells.take()?,
         cpu_ms: cells.take()?,
         cost_micro: cells.take()?,
-        labels: json(&cells.take::<String>()?, "a set of labels")?,
+        labels: parse_json(&cells.take::<String>()?, "a set of labels")?,
     })
 }
 
-/// What changed since the submission is in columns of its own.
-pub fn detail(row: JobRow, spec: &str) -> Result<JobDetail, StoreError> {
-    let mut spec: JobSpec = json(spec, "a job spec")?;
+/// The spec as submitted, with the columns that may have changed since.
+pub fn job_detail(row: JobRow, spec: &str) -> Result<JobDetail, StoreError> {
+    let mut spec: JobSpec = parse_json(spec, "a job spec")?;
     spec.name = row.name.clone();
     spec.priority = row.priority;
     spec.time_limit_ms = row.time_limit_ms;
@@ -67,7 +68,7 @@ pub fn detail(row: JobRow, spec: &str) -> Result<JobDetail, StoreError> {
 }
 
 /// A row of `reader::ATTEMPT_COLUMNS`.
-pub fn attempt(cells: &mut Cells) -> Result<AttemptRow, StoreError> {
+pub fn attempt_row(cells: &mut RowCells) -> Result<AttemptRow, StoreError> {
     Ok(AttemptRow {
         seq: cells.take()?,
         job: cells.take()?,
@@ -85,7 +86,7 @@ pub fn attempt(cells: &mut Cells) -> Result<AttemptRow, StoreError> {
         signal: cells.take()?,
         why: cells.take()?,
         gpus: cells.take()?,
-        nodes: json(&cells.take::<String>()?, "a list of nodes")?,
+        nodes: parse_json(&cells.take::<String>()?, "a list of nodes")?,
         gpu_ms: cells.take()?,
         cpu_ms: cells.take()?,
         memory_gib_ms: cells.take()?,
@@ -98,8 +99,8 @@ pub fn attempt(cells: &mut Cells) -> Result<AttemptRow, StoreError> {
     })
 }
 
-/// A lease, under its job and attempt.
-pub fn lease(cells: &mut Cells) -> Result<((JobId, u32), LeaseRow), StoreError> {
+/// A lease, with its job and attempt.
+pub fn lease_row(cells: &mut RowCells) -> Result<((JobId, u32), LeaseRow), StoreError> {
     let key = (cells.take()?, cells.take()?);
     let lease = LeaseRow {
         node: cells.take()?,
@@ -115,8 +116,7 @@ pub fn lease(cells: &mut Cells) -> Result<((JobId, u32), LeaseRow), StoreError> 
     Ok((key, lease))
 }
 
-/// A journal entry.
-pub fn event(cells: &mut Cells) -> Result<EventRow, StoreError> {
+pub fn event_row(cells: &mut RowCells) -> Result<EventRow, StoreError> {
     let record = Record {
         seq: cells.take()?,
         epoch: cells.take()?,
@@ -127,13 +127,12 @@ pub fn event(cells: &mut Cells) -> Result<EventRow, StoreError> {
         crc: cells.take()?,
         chain: None,
     };
-    record.check()?;
+    record.verify_checksum()?;
     let Record { seq, epoch, at_ms, kind, payload, .. } = record;
     Ok(EventRow { seq, epoch, at_ms, kind, payload })
 }
 
-/// A sum of usage.
-pub fn usage(cells: &mut Cells) -> Result<UsageRow, StoreError> {
+pub fn usage_row(cells: &mut RowCells) -> Result<UsageRow, StoreError> {
     Ok(UsageRow {
         key: cells.take()?,
         attempts: cells.take()?,
@@ -145,8 +144,7 @@ pub fn usage(cells: &mut Cells) -> Result<UsageRow, StoreError> {
     })
 }
 
-/// An administrative act.
-pub fn act(cells: &mut Cells) -> Result<AuditRow, StoreError> {
+pub fn audit_row(cells: &mut RowCells) -> Result<AuditRow, StoreError> {
     Ok(AuditRow {
         seq: cells.take()?,
         at_ms: cells.take()?,

@@ -1,86 +1,78 @@
-//! What can go wrong with the store, told apart by what the engine must do next.
+//! Errors of the store. Each variant tells the engine what to do next.
 
-/// A fault of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// This server no longer leads, or its lease has run out. Nothing was written. Stand by and try to lead again.
-    #[error("this server no longer leads: {why}")]
-    Deposed {
-        /// What the leader row said.
-        why: String,
-    },
-    /// The database could not be reached, or could not do its work. Nothing was written.
-    /// Drop the working state and reload before acting again.
-    #[error("the store is unavailable while trying to {doing}: {source}")]
+    /// Another server leads, or the lease of this server has expired. Nothing was written. Stand by and try to
+    /// acquire leadership again.
+    #[error("this server is not the leader: {why}")]
+    NotLeader { why: String },
+    /// The database is unreachable, or the operation failed for lack of resources. Nothing was written.
+    /// Drop the state in memory and reload it before the next command.
+    #[error("cannot {operation}: the store is unavailable: {source}")]
     Unavailable {
-        /// What was attempted.
-        doing: String,
-        /// What the database said.
+        /// Verb phrase, for example `append to the journal`.
+        operation: String,
         source: Cause,
     },
-    /// The commit was sent and its answer was lost: the batch is whole in the journal or not there at all.
-    /// Drop the working state and reload before acting again.
+    /// The commit was sent and its reply was lost: the journal holds the whole batch or none of it.
+    /// Drop the state in memory and reload it before the next command.
     #[error("the outcome of a commit is unknown: {source}")]
-    OutcomeUnknown {
-        /// What the database said.
-        source: Cause,
+    OutcomeUnknown { source: Cause },
+    /// A constraint was violated, or the database is not as it was written: a bug or corruption. Nothing was written.
+    /// The process must exit.
+    #[error("store invariant violated: {violation}")]
+    InvariantViolated {
+        /// The operation and the constraint.
+        violation: String,
     },
-    /// A constraint was violated or the store is not what it should be: a bug or damage. Nothing was written.
-    /// End the process loudly.
-    #[error("the store refused what must never be refused, {what}")]
-    Broken {
-        /// Which rule, and by what.
-        what: String,
-    },
-    /// A record of the journal is missing or cannot be read. End the process loudly.
+    /// A record of the journal is missing or cannot be decoded. The process must exit.
     #[error("journal record {seq} {problem}; {advice}")]
-    Unreadable {
-        /// The number of the record.
+    UnreadableRecord {
         seq: u64,
-        /// What is wrong with it.
         problem: String,
-        /// What a person can do.
+        /// What an operator can do.
         advice: String,
     },
-    /// The database was written by a newer release.
+    /// A newer release has migrated the database.
     #[error(
         "the database has schema version {found}, this release knows {known}: start the release that wrote it, or a newer one"
     )]
-    Newer {
-        /// Version of the database.
+    NewerSchema {
+        /// Schema version of the database.
         found: i64,
-        /// Version of this binary.
+        /// Newest schema version that this release knows.
         known: i64,
     },
-    /// The settings of the store cannot be used.
+    /// The configuration of the store is invalid.
     #[error("{0}")]
     Misconfigured(String),
 }
 
-/// An error of a database library, kept as the source.
+/// Error of a database library.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Advice for damage that no restart can heal.
-pub(crate) const RESTORE: &str = "stop the server, keep a copy of the database, and restore it from a backup";
+/// Advice for corruption that a restart cannot repair.
+pub(crate) const RESTORE_ADVICE: &str =
+    "stop the server, keep a copy of the database, and restore it from a backup";
 
 impl StoreError {
-    /// Whether the engine may go on after it has reloaded; otherwise the process must end.
-    pub fn heals_by_reload(&self) -> bool {
+    /// True if the engine may continue after it has reloaded the state; otherwise the process must exit.
+    pub fn is_recoverable_by_reload(&self) -> bool {
         matches!(
             self,
-            StoreError::Deposed { .. } | StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. }
+            StoreError::NotLeader { .. } | StoreError::Unavailable { .. } | StoreError::OutcomeUnknown { .. }
         )
     }
 
-    pub(crate) fn broken(what: impl Into<String>) -> StoreError {
-        StoreError::Broken { what: what.into() }
+    pub(crate) fn invariant_violated(violation: impl Into<String>) -> StoreError {
+        StoreError::InvariantViolated { violation: violation.into() }
     }
 
-    pub(crate) fn unavailable(doing: impl Into<String>, source: impl Into<Cause>) -> StoreError {
-        StoreError::Unavailable { doing: doing.into(), source: source.into() }
+    pub(crate) fn unavailable(operation: impl Into<String>, source: impl Into<Cause>) -> StoreError {
+        StoreError::Unavailable { operation: operation.into(), source: source.into() }
     }
 
-    pub(crate) fn unreadable(seq: u64, problem: impl Into<String>) -> StoreError {
-        StoreError::Unreadable { seq, problem: problem.into(), advice: RESTORE.to_string() }
+    pub(crate) fn unreadable_record(seq: u64, problem: impl Into<String>) -> StoreError {
+        StoreError::UnreadableRecord { seq, problem: problem.into(), advice: RESTORE_ADVICE.to_string() }
     }
 }

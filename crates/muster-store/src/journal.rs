@@ -1,105 +1,101 @@
-//! Port: step 5, keep. All events in order, written by the leader and by nobody else.
+//! Port: step 5, persist. The journal holds all events in order; only the leader writes to it.
 //!
-//! The calls are synchronous and may take as long as a disk or a network does; the engine keeps the journal on
-//! a thread of its own. What an error asks of the engine is said at [`StoreError`].
+//! The calls are synchronous and block on disk or network; the engine owns the journal on a dedicated thread.
+//! [`StoreError`] says how the engine must react to each error.
 
 use crate::error::StoreError;
 use crate::record::Entry;
 
 /// The journal of one cluster.
 pub trait Journal: Send {
-    /// Try to become the leader for `lease_ms`, by the clock of the database. Succeeds if nobody leads, the
-    /// former lease has run out, we lead already, or the leader is known to have ended ([`Journal::succeed`]); each
-    /// success is a new epoch. `holder` is another one for each process. The new leader brings the tables up to this
-    /// release before it returns.
-    fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError>;
+    /// Try to become the leader for `lease_ms`, by the clock of the database. Succeeds if there is no leader, the
+    /// leader's lease has expired, this server already leads, or the leader is declared dead
+    /// ([`Journal::declare_holder_dead`]). Each success starts a new epoch. `holder` must be unique per process. The
+    /// new leader migrates the schema to this release before the call returns.
+    fn acquire_leadership(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError>;
 
-    /// The process that led as `dead` has ended: its lease need not run out before this server leads. Only where the
-    /// store cannot tell by itself.
-    fn succeed(&mut self, dead: &str) {
+    /// Declare that the process of holder `dead` has exited, so that this server need not wait for its lease to
+    /// expire. No effect where the store detects this itself (SQLite lock file).
+    fn declare_holder_dead(&mut self, dead: &str) {
         let _ = dead;
     }
 
-    /// Which cluster the database holds. May be asked before leading.
-    fn identity(&mut self) -> Result<Identity, StoreError> {
-        Ok(Identity::Unknown)
+    /// The cluster that the database holds. Needs no leadership.
+    fn cluster_identity(&mut self) -> Result<ClusterIdentity, StoreError> {
+        Ok(ClusterIdentity::Unknown)
     }
 
-    /// Give a cluster that has no id this one. Only for the leader.
-    fn found(&mut self, cluster: &str) -> Result<(), StoreError> {
+    /// Set the id of a cluster that has none. Only the leader may call this.
+    fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
         let _ = cluster;
         Ok(())
     }
 
-    /// Lead for another `lease_ms` from now on. `Deposed` if another server has taken over or the lease has
-    /// run out.
-    fn renew(&mut self, lease_ms: i64) -> Result<(), StoreError>;
+    /// Extend the lease to `lease_ms` from now. `NotLeader` if another server has taken over or the lease has expired.
+    fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError>;
 
-    /// Give the lead away at once, so that a standby need not wait for the lease to run out.
+    /// Give up leadership at once, so that a standby need not wait for the lease to expire.
     fn resign(&mut self) -> Result<(), StoreError>;
 
-    /// Write a batch and its table rows in one transaction: all of it is durable when this returns `Ok`, none
-    /// of it was written if it returns an error other than `OutcomeUnknown`. Entries must follow the last one
-    /// without a gap and carry our epoch. An empty batch writes nothing.
+    /// Write a batch and its table rows in one transaction. On `Ok` the whole batch is durable; on an error other
+    /// than `OutcomeUnknown` none of it was written. The entries must continue the journal without a gap and carry
+    /// the epoch of this leader. An empty batch writes nothing.
     fn append(&mut self, batch: &[Entry]) -> Result<(), StoreError>;
 
-    /// Read every entry after number `after` in order, checked: no gap, every checksum right, every payload
-    /// readable. Returns the number of the last one. An error from `visit` ends the reading and is passed on.
-    /// Memory holds one page at a time.
-    fn replay(&mut self, after: u64, visit: &mut Visit<'_>) -> Result<u64, StoreError>;
+    /// Read all entries after number `after` in order, and check that there is no gap, that each checksum matches and
+    /// that each payload decodes. Returns the number of the last entry. An error of `visit` ends the replay and is
+    /// returned. Memory holds one page at a time.
+    fn replay(&mut self, after: u64, visit: &mut EntryVisitor<'_>) -> Result<u64, StoreError>;
 }
 
-/// Which cluster a database holds.
+/// The cluster that a database holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Identity {
-    /// It cannot be told: the database is a throwaway one, or damaged, which the leader will say.
+pub enum ClusterIdentity {
+    /// Not known: the database is temporary, or unreadable; `acquire_leadership` reports why.
     Unknown,
-    /// Nothing was ever written to it.
+    /// Nothing was ever written.
     Empty,
-    /// It holds a cluster of an older release, which had no id.
+    /// A cluster of an older release, which had no id.
     Unnamed,
-    /// The cluster with this id.
+    /// Id of the cluster.
     Cluster(String),
 }
 
-/// What is called for each entry of a replay.
-pub type Visit<'a> = dyn FnMut(Entry) -> Result<(), StoreError> + 'a;
+/// Called for each entry of a replay.
+pub type EntryVisitor<'a> = dyn FnMut(Entry) -> Result<(), StoreError> + 'a;
 
-/// The answer to [`Journal::lead`].
+/// Result of [`Journal::acquire_leadership`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
-    /// We lead. Orders carry both numbers.
+    /// This server leads. Its orders carry both numbers.
     Leading {
-        /// One higher than that of the leader before.
+        /// One more than the epoch of the previous leader.
         epoch: u64,
-        /// Drawn at random for this epoch: tells two histories apart after a database has lost its tail.
+        /// Random for each epoch: distinguishes two histories after a database has lost its last transactions.
         nonce: u64,
     },
     /// Another server leads.
     Standby {
-        /// Its name.
         holder: String,
-        /// When its lease runs out by the clock of the database, in Unix milliseconds.
+        /// When its lease expires by the clock of the database, in Unix milliseconds.
         until_ms: i64,
     },
 }
 
-/// Port: saved states to start replay from. Used from another thread than the journal: it has its own
-/// connection and holds the write lock only for one chunk at a time.
+/// Port: saved states from which the replay starts. Used from another thread than the journal: it has its own
+/// connection and holds the write lock for one chunk at a time only.
 pub trait Savepoints: Send + Sync {
-    /// Save the state after entry number `seq`, which must be in the journal. The newest two are kept.
+    /// Save the state after entry `seq`, which must be in the journal. The newest two savepoints are kept.
     fn save(&self, seq: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// The newest whole savepoint, or with `before` the newest one with a smaller number. One that is torn or
-    /// does not match its checksums is passed over with a warning.
+    /// The newest complete savepoint, or with `before` the newest one with a smaller number. A savepoint that is torn
+    /// or does not match its checksums is skipped with a warning.
     fn newest(&self, before: Option<u64>) -> Result<Option<Savepoint>, StoreError>;
 }
 
-/// A saved state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Savepoint {
-    /// The last entry it includes; replay goes on after it.
+    /// Last entry that the state includes; the replay starts after it.
     pub seq: u64,
-    /// What was saved.
     pub bytes: Vec<u8>,
 }

@@ -1,23 +1,22 @@
-//! Adapter (Journal, Savepoints): a database in memory that outlives the servers that use it and fails when it is told
-//! to, for the simulator. Its clock is whatever it is told the time is.
+//! Adapter (Journal, Savepoints): in-memory database for the simulator, with injected faults and a simulated clock. It
+//! outlives the simulated servers that use it.
 //!
-//! What it must share with the others is what they promise: a batch is there as a whole or not at all, whoever does not
-//! lead writes nothing, and records are read back from what was written, checksum and all.
+//! It keeps the guarantees of the other adapters: a batch is stored whole or not at all, only the leader writes, and
+//! records are decoded from their stored form with their checksums.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::StoreError;
-use crate::journal::{Journal, Leadership, Savepoint, Savepoints, Visit};
+use crate::journal::{EntryVisitor, Journal, Leadership, Savepoint, Savepoints};
+use crate::leader_epoch::{LeaderEpoch, LeaderRow};
 use crate::record::{Entry, Record, check_batch};
-use crate::term::{LeaderRow, Term};
 
-/// How many savepoints are kept.
-const KEPT: usize = 2;
+const SAVEPOINTS_KEPT: usize = 2;
 
-/// A database. Clones are the same one.
+/// A database. Clones share one disk.
 #[derive(Clone, Default)]
-pub struct Memory {
+pub struct MemoryDatabase {
     disk: Arc<Mutex<Disk>>,
 }
 
@@ -25,62 +24,59 @@ pub struct Memory {
 struct Disk {
     now_ms: i64,
     records: Vec<Record>,
-    /// How many of the records belong to batches that are whole; those behind them were cut off by a crash.
-    committed: usize,
-    leader: Option<Leader>,
-    savepoints: BTreeMap<u64, Saved>,
-    nonces: u64,
+    /// Number of records in complete batches; the records after them are remains of a torn write.
+    committed_records: usize,
+    leader: Option<LeaderRecord>,
+    savepoints: BTreeMap<u64, StoredSavepoint>,
+    nonces_drawn: u64,
 }
 
-struct Leader {
-    term: Term,
+struct LeaderRecord {
+    leader_epoch: LeaderEpoch,
     holder: String,
     until_ms: i64,
 }
 
-struct Saved {
+struct StoredSavepoint {
     bytes: Vec<u8>,
-    /// Checksum of all that was to be written.
+    /// Checksum of the complete savepoint, also if only a part of it was written.
     crc: u32,
 }
 
-/// What goes wrong at the next call.
+/// Fault at the next call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Fault {
-    /// Nothing.
+pub enum SimulatedFault {
     #[default]
     None,
-    /// It cannot be reached, now and until told otherwise.
-    Away,
-    /// The answer is lost: what was asked is done, and nobody knows.
-    Silent,
-    /// It breaks down in the middle of a write: some of it is on disk, and must not count.
-    Torn,
+    /// The database is unreachable until another fault is set.
+    Unreachable,
+    /// The call is executed and its reply is lost.
+    ReplyLost,
+    /// The database crashes in the middle of a write: a part of it is on disk and must be ignored.
+    TornWrite,
 }
 
-impl Memory {
-    /// Tell it the time, in Unix milliseconds.
-    pub fn set_time(&self, now_ms: i64) {
+impl MemoryDatabase {
+    /// Set the simulated clock, in Unix milliseconds.
+    pub fn set_clock_ms(&self, now_ms: i64) {
         self.disk().now_ms = now_ms;
     }
 
-    /// A connection of one server.
-    pub fn connect(&self) -> Connection {
-        Connection { memory: self.clone(), fault: Arc::default(), term: None }
+    pub fn connect(&self) -> MemoryConnection {
+        MemoryConnection { memory: self.clone(), fault: Arc::default(), leader_epoch: None }
     }
 
-    /// Every entry that is durable, in order.
+    /// All durable entries, in order.
     pub fn entries(&self) -> Result<Vec<Entry>, StoreError> {
         let disk = self.disk();
-        disk.records[..disk.committed].iter().map(Record::entry).collect()
+        disk.records[..disk.committed_records].iter().map(Record::decode).collect()
     }
 
-    /// How many entries are durable.
+    /// Number of durable entries.
     pub fn len(&self) -> u64 {
-        self.disk().committed as u64
+        self.disk().committed_records as u64
     }
 
-    /// Whether nothing was ever written.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -90,72 +86,74 @@ impl Memory {
     }
 }
 
-/// One server's way to a database.
+/// Connection of one server to the database.
 #[derive(Clone)]
-pub struct Connection {
-    memory: Memory,
-    fault: Arc<Mutex<Fault>>,
-    term: Option<Term>,
+pub struct MemoryConnection {
+    memory: MemoryDatabase,
+    fault: Arc<Mutex<SimulatedFault>>,
+    leader_epoch: Option<LeaderEpoch>,
 }
 
-impl Connection {
-    /// Let something go wrong at the next call of anyone who uses this connection.
-    pub fn fail(&self, fault: Fault) {
+impl MemoryConnection {
+    /// Set the fault of the next call over this connection or a clone of it.
+    pub fn inject_fault(&self, fault: SimulatedFault) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
-    /// What goes wrong now. All but being away pass with the call that met them.
-    fn fault(&self) -> Fault {
+    /// The fault of this call. Every fault but `Unreachable` is cleared by it.
+    fn take_fault(&self) -> SimulatedFault {
         let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
         match *fault {
-            Fault::Away => Fault::Away,
-            passing => {
-                *fault = Fault::None;
-                passing
+            SimulatedFault::Unreachable => SimulatedFault::Unreachable,
+            transient => {
+                *fault = SimulatedFault::None;
+                transient
             }
         }
     }
 
-    fn begin(&self, doing: &str) -> Result<Fault, StoreError> {
-        match self.fault() {
-            Fault::Away => Err(StoreError::unavailable(doing, "the simulated database is away")),
+    fn begin_call(&self, operation: &str) -> Result<SimulatedFault, StoreError> {
+        match self.take_fault() {
+            SimulatedFault::Unreachable => {
+                Err(StoreError::unavailable(operation, "the simulated database is unreachable"))
+            }
             fault => Ok(fault),
         }
     }
 }
 
-fn answer(fault: Fault) -> Result<(), StoreError> {
+fn reply_outcome(fault: SimulatedFault) -> Result<(), StoreError> {
     match fault {
-        Fault::None | Fault::Away => Ok(()),
-        Fault::Silent | Fault::Torn => {
-            Err(StoreError::OutcomeUnknown { source: "the simulated answer is lost".into() })
+        SimulatedFault::None | SimulatedFault::Unreachable => Ok(()),
+        SimulatedFault::ReplyLost | SimulatedFault::TornWrite => {
+            Err(StoreError::OutcomeUnknown { source: "the simulated reply is lost".into() })
         }
     }
 }
 
 impl Disk {
-    /// What a crash cut off is dropped before anything else is written.
-    fn recover(&mut self) {
-        self.records.truncate(self.committed);
+    /// Drop the remains of a torn write. Called before every write.
+    fn discard_uncommitted(&mut self) {
+        self.records.truncate(self.committed_records);
     }
 
-    fn check(&self, term: Term) -> Result<(), StoreError> {
-        term.check(self.leader.as_ref().map(|leader| LeaderRow {
-            epoch: leader.term.epoch as i64,
-            nonce: leader.term.nonce as i64,
+    fn check_leader(&self, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
+        leader_epoch.check(self.leader.as_ref().map(|leader| LeaderRow {
+            epoch: leader.leader_epoch.epoch as i64,
+            nonce: leader.leader_epoch.nonce as i64,
             holder: leader.holder.clone(),
-            left_ms: leader.until_ms - self.now_ms,
+            lease_left_ms: leader.until_ms - self.now_ms,
         }))
     }
 }
 
-impl Journal for Connection {
-    fn lead(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
-        self.term = None;
-        let fault = self.begin("take the lead")?;
+impl Journal for MemoryConnection {
+    fn acquire_leadership(&mut self, holder: &str, lease_ms: i64) -> Result<Leadership, StoreError> {
+        self.leader_epoch = None;
+        let fault = self.begin_call("acquire leadership")?;
         let memory = self.memory.clone();
         let mut disk = memory.disk();
-        disk.recover();
+        disk.discard_uncommitted();
         let now_ms = disk.now_ms;
         if let Some(leader) = &disk.leader
             && leader.holder != holder
@@ -164,85 +162,87 @@ impl Journal for Connection {
             let (holder, until_ms) = (leader.holder.clone(), leader.until_ms);
             return Ok(Leadership::Standby { holder, until_ms });
         }
-        disk.nonces += 1;
-        let epoch = disk.leader.as_ref().map_or(1, |leader| leader.term.epoch + 1);
-        let term = Term { epoch, nonce: disk.nonces };
-        disk.leader = Some(Leader { term, holder: holder.to_string(), until_ms: now_ms + lease_ms });
-        answer(fault)?;
-        self.term = Some(term);
-        Ok(Leadership::Leading { epoch: term.epoch, nonce: term.nonce })
+        disk.nonces_drawn += 1;
+        let epoch = disk.leader.as_ref().map_or(1, |leader| leader.leader_epoch.epoch + 1);
+        let leader_epoch = LeaderEpoch { epoch, nonce: disk.nonces_drawn };
+        disk.leader =
+            Some(LeaderRecord { leader_epoch, holder: holder.to_string(), until_ms: now_ms + lease_ms });
+        reply_outcome(fault)?;
+        self.leader_epoch = Some(leader_epoch);
+        Ok(Leadership::Leading { epoch: leader_epoch.epoch, nonce: leader_epoch.nonce })
     }
 
-    fn renew(&mut self, lease_ms: i64) -> Result<(), StoreError> {
-        let fault = self.begin("extend the lease")?;
-        let term = Term::held(self.term)?;
+    fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
+        let fault = self.begin_call("renew the lease")?;
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
         let mut disk = self.memory.disk();
-        disk.check(term)?;
+        disk.check_leader(leader_epoch)?;
         let until_ms = disk.now_ms + lease_ms;
         if let Some(leader) = &mut disk.leader {
             leader.until_ms = until_ms;
         }
-        answer(fault)
+        reply_outcome(fault)
     }
 
     fn resign(&mut self) -> Result<(), StoreError> {
-        let fault = self.begin("resign")?;
-        let Some(term) = self.term.take() else { return Ok(()) };
+        let fault = self.begin_call("resign")?;
+        let Some(leader_epoch) = self.leader_epoch.take() else { return Ok(()) };
         let mut disk = self.memory.disk();
         let now_ms = disk.now_ms;
-        if let Some(leader) = disk.leader.as_mut().filter(|leader| leader.term == term) {
+        if let Some(leader) = disk.leader.as_mut().filter(|leader| leader.leader_epoch == leader_epoch) {
             leader.until_ms = now_ms;
         }
-        answer(fault)
+        reply_outcome(fault)
     }
 
     fn append(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
-        let fault = self.begin("append to the journal")?;
-        let term = Term::held(self.term)?;
+        let fault = self.begin_call("append to the journal")?;
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
         let mut disk = self.memory.disk();
-        disk.check(term)?;
-        disk.recover();
-        check_batch(batch, term.epoch, disk.committed as u64)?;
-        let written = if fault == Fault::Torn { batch.len() / 2 } else { batch.len() };
-        disk.records.extend(batch[..written].iter().map(Record::of));
-        if fault != Fault::Torn {
-            disk.committed = disk.records.len();
+        disk.check_leader(leader_epoch)?;
+        disk.discard_uncommitted();
+        check_batch(batch, leader_epoch.epoch, disk.committed_records as u64)?;
+        let written = if fault == SimulatedFault::TornWrite { batch.len() / 2 } else { batch.len() };
+        disk.records.extend(batch[..written].iter().map(Record::from_entry));
+        if fault != SimulatedFault::TornWrite {
+            disk.committed_records = disk.records.len();
         }
-        answer(fault)
+        reply_outcome(fault)
     }
 
-    fn replay(&mut self, after: u64, visit: &mut Visit<'_>) -> Result<u64, StoreError> {
-        self.begin("read the journal")?;
+    fn replay(&mut self, after: u64, visit: &mut EntryVisitor<'_>) -> Result<u64, StoreError> {
+        self.begin_call("read the journal")?;
         let disk = self.memory.disk();
-        let from = usize::try_from(after).unwrap_or(usize::MAX).min(disk.committed);
-        for record in &disk.records[from..disk.committed] {
-            visit(record.entry()?)?;
+        let from = usize::try_from(after).unwrap_or(usize::MAX).min(disk.committed_records);
+        for record in &disk.records[from..disk.committed_records] {
+            visit(record.decode()?)?;
         }
-        Ok(disk.committed as u64)
+        Ok(disk.committed_records as u64)
     }
 }
 
-impl Savepoints for Connection {
+impl Savepoints for MemoryConnection {
     fn save(&self, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        let fault = self.begin("write a savepoint")?;
+        let fault = self.begin_call("write a savepoint")?;
         let mut disk = self.memory.disk();
-        if seq > disk.committed as u64 {
+        if seq > disk.committed_records as u64 {
             return Err(crate::savepoint::ahead_of_journal(seq));
         }
-        let written = if fault == Fault::Torn { bytes.len() / 2 } else { bytes.len() };
-        disk.savepoints.insert(seq, Saved { bytes: bytes[..written].to_vec(), crc: crc32fast::hash(bytes) });
-        while disk.savepoints.len() > KEPT {
+        let written = if fault == SimulatedFault::TornWrite { bytes.len() / 2 } else { bytes.len() };
+        disk.savepoints
+            .insert(seq, StoredSavepoint { bytes: bytes[..written].to_vec(), crc: crc32fast::hash(bytes) });
+        while disk.savepoints.len() > SAVEPOINTS_KEPT {
             disk.savepoints.pop_first();
         }
-        answer(fault)
+        reply_outcome(fault)
     }
 
     fn newest(&self, before: Option<u64>) -> Result<Option<Savepoint>, StoreError> {
-        self.begin("read a savepoint")?;
+        self.begin_call("read a savepoint")?;
         let disk = self.memory.disk();
         let older = disk.savepoints.range(..before.unwrap_or(u64::MAX)).rev();
-        let mut whole = older.filter(|(_, saved)| crc32fast::hash(&saved.bytes) == saved.crc);
-        Ok(whole.next().map(|(seq, saved)| Savepoint { seq: *seq, bytes: saved.bytes.clone() }))
+        let mut complete = older.filter(|(_, saved)| crc32fast::hash(&saved.bytes) == saved.crc);
+        Ok(complete.next().map(|(seq, saved)| Savepoint { seq: *seq, bytes: saved.bytes.clone() }))
     }
 }
 
@@ -263,15 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_whole_or_not_there() {
-        let memory = Memory::default();
+    fn a_failed_append_stores_the_whole_batch_or_none_of_it() {
+        let memory = MemoryDatabase::default();
         let mut journal = memory.connect();
-        journal.lead("a", 100).unwrap();
+        journal.acquire_leadership("a", 100).unwrap();
         journal.append(&batch(1, 3, 1)).unwrap();
-        journal.fail(Fault::Torn);
+        journal.inject_fault(SimulatedFault::TornWrite);
         assert!(matches!(journal.append(&batch(4, 4, 1)), Err(StoreError::OutcomeUnknown { .. })));
         assert_eq!(memory.len(), 3);
-        journal.fail(Fault::Silent);
+        journal.inject_fault(SimulatedFault::ReplyLost);
         assert!(matches!(journal.append(&batch(4, 2, 1)), Err(StoreError::OutcomeUnknown { .. })));
         assert_eq!(memory.len(), 5);
         let mut seen = Vec::new();
@@ -284,28 +284,28 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_lead_writes_nothing() {
-        let memory = Memory::default();
+    fn a_server_without_the_lease_cannot_append() {
+        let memory = MemoryDatabase::default();
         let (mut one, mut other) = (memory.connect(), memory.connect());
-        one.lead("one", 100).unwrap();
-        assert!(matches!(other.lead("other", 100), Ok(Leadership::Standby { .. })));
-        memory.set_time(100);
-        assert!(matches!(one.append(&batch(1, 1, 1)), Err(StoreError::Deposed { .. })));
-        assert!(matches!(other.lead("other", 100), Ok(Leadership::Leading { epoch: 2, .. })));
+        one.acquire_leadership("one", 100).unwrap();
+        assert!(matches!(other.acquire_leadership("other", 100), Ok(Leadership::Standby { .. })));
+        memory.set_clock_ms(100);
+        assert!(matches!(one.append(&batch(1, 1, 1)), Err(StoreError::NotLeader { .. })));
+        assert!(matches!(other.acquire_leadership("other", 100), Ok(Leadership::Leading { epoch: 2, .. })));
         other.append(&batch(1, 1, 2)).unwrap();
-        assert!(matches!(one.append(&batch(2, 1, 1)), Err(StoreError::Deposed { .. })));
+        assert!(matches!(one.append(&batch(2, 1, 1)), Err(StoreError::NotLeader { .. })));
     }
 
     #[test]
-    fn a_torn_savepoint_is_passed_over() {
-        let memory = Memory::default();
+    fn a_torn_savepoint_is_skipped() {
+        let memory = MemoryDatabase::default();
         let mut store = memory.connect();
-        store.lead("a", 100).unwrap();
+        store.acquire_leadership("a", 100).unwrap();
         store.append(&batch(1, 2, 1)).unwrap();
         store.save(1, b"first").unwrap();
-        store.fail(Fault::Torn);
+        store.inject_fault(SimulatedFault::TornWrite);
         assert!(store.save(2, b"second").is_err());
         assert_eq!(store.newest(None).unwrap().map(|found| found.seq), Some(1));
-        assert!(matches!(store.save(3, b"ahead"), Err(StoreError::Broken { .. })));
+        assert!(matches!(store.save(3, b"ahead"), Err(StoreError::InvariantViolated { .. })));
     }
 }

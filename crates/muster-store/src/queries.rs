@@ -1,13 +1,13 @@
-//! Port: what people and history pages read from the tables.
+//! Port: queries over the tables, for lists, reports and history.
 //!
-//! Every call reads through its own connection and never waits for the writer. The calls block: an async caller
-//! uses `spawn_blocking`. Before the first leader has made the tables they answer `Unavailable`.
+//! Each call reads through its own connection and never waits for the writer. The calls block: an async caller uses
+//! `spawn_blocking`. Until the first leader has created the tables they return `Unavailable`.
 
 use std::collections::BTreeMap;
 
 use muster_core::JobId;
-use muster_core::job::Outcome;
-use muster_core::state::KeyUse;
+use muster_core::facts::command::IdempotencyRecord;
+use muster_core::objects::job::Outcome;
 
 use crate::error::StoreError;
 use crate::rows::{
@@ -18,196 +18,185 @@ use crate::rows::{
 /// The tables of one cluster, for reading.
 pub trait Tables: Send + Sync {
     /// One page of jobs.
-    fn jobs(&self, filter: &JobFilter, page: &Page<JobId>) -> Result<Paged<JobRow, JobId>, StoreError>;
-    /// One page of jobs in another order than that of their ids. Looks at every row that matches.
-    fn sorted_jobs(&self, filter: &JobFilter, page: &SortedPage) -> Result<Vec<JobRow>, StoreError>;
-    /// The tasks of an array, state by state; empty if there is no such array.
+    fn jobs(
+        &self,
+        filter: &JobFilter,
+        page: &PageRequest<JobId>,
+    ) -> Result<PageOfRows<JobRow, JobId>, StoreError>;
+    /// One page of jobs in another order than by id. Scans all matching rows.
+    fn sorted_jobs(&self, filter: &JobFilter, page: &SortedPageRequest) -> Result<Vec<JobRow>, StoreError>;
+    /// The tasks of an array, counted by state; empty if there is no such array.
     fn array_tasks(&self, number: u64) -> Result<Vec<ArrayTasksRow>, StoreError>;
     /// One job with its spec.
     fn job(&self, id: JobId) -> Result<Option<JobDetail>, StoreError>;
     /// The attempts of a job, oldest first.
     fn attempts(&self, job: JobId) -> Result<Vec<AttemptRow>, StoreError>;
-    /// How these jobs ended; those that have not are left out. An id without index means a whole array where
-    /// there is one, and it has ended when all its tasks have: as done if they all are, else as failed.
+    /// Outcomes of the jobs that have ended. An id without an index names a whole array if there is one. An array has
+    /// ended when all its tasks have: as done if all tasks are done, otherwise as failed.
     fn outcomes(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError>;
-    /// What a tenant's idempotency key was last used for, as long as keys are kept.
-    fn key_use(&self, tenant: &str, key: &str) -> Result<Option<KeyUse>, StoreError>;
-    /// Journal entries after a number, oldest first; of one job if it is named, and of all tasks of an array
-    /// if it is named without index.
+    /// The last submission with an idempotency key of a tenant, unless the key has expired.
+    fn idempotency_key_use(&self, tenant: &str, key: &str) -> Result<Option<IdempotencyRecord>, StoreError>;
+    /// Journal entries after number `after`, oldest first. With `job`, only the entries of that job; an id without an
+    /// index names all tasks of an array.
     fn events(&self, after: u64, limit: u32, job: Option<JobId>) -> Result<Vec<EventRow>, StoreError>;
     /// One page of attempts with their leases. The cursor is `AttemptRow::seq`.
     fn allocations(
         &self,
         filter: &AllocationFilter,
-        page: &Page<u64>,
-    ) -> Result<Paged<AllocationRow, u64>, StoreError>;
-    /// Sums of what attempts used that ended in `[from_ms, to_ms)`, by key. Charges are made once, at the end of
-    /// an attempt, so that adjoining spans add up exactly.
-    fn usage(&self, span: &UsageSpan, by: UsageBy) -> Result<Vec<UsageRow>, StoreError>;
-    /// Why jobs of some buckets waited in a span of time, oldest first: what was noted last before it, and all that
-    /// was noted in it.
-    fn waits(&self, buckets: &[String], from_ms: i64, to_ms: i64) -> Result<Vec<WaitRow>, StoreError>;
+        page: &PageRequest<u64>,
+    ) -> Result<PageOfRows<AllocationRow, u64>, StoreError>;
+    /// Usage of the attempts that ended in `[from_ms, to_ms)`, summed by key. An attempt is charged once, at its end,
+    /// so adjacent time spans add up exactly.
+    fn usage(&self, span: &UsageFilter, by: UsageGrouping) -> Result<Vec<UsageRow>, StoreError>;
+    /// Wait reasons of the jobs of some buckets in a time span, oldest first: the last ones recorded before the span
+    /// and all recorded within it.
+    fn wait_reasons(&self, buckets: &[String], from_ms: i64, to_ms: i64) -> Result<Vec<WaitRow>, StoreError>;
     /// One page of administrative acts. The cursor is `AuditRow::seq`.
-    fn audit(&self, page: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError>;
-    /// How many jobs of each tenant are in each state. Kept up to date by the database, so it is cheap.
-    fn counts(&self) -> Result<Vec<CountRow>, StoreError>;
-    /// Whether the database answers.
+    fn audit(&self, page: &PageRequest<u64>) -> Result<PageOfRows<AuditRow, u64>, StoreError>;
+    /// Number of jobs by tenant and state. The database maintains the counts, so the query is cheap.
+    fn job_counts(&self) -> Result<Vec<CountRow>, StoreError>;
+    /// `Ok` if the database answers.
     fn ping(&self) -> Result<(), StoreError>;
 }
 
-/// Which jobs. What is not set does not restrict.
+/// Conditions on jobs. An unset field does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobFilter {
-    /// Of these tenants; an empty list finds nothing.
+    /// An empty list matches nothing.
     pub tenants: Option<Vec<String>>,
-    /// In these states; an empty list finds nothing.
+    /// An empty list matches nothing.
     pub states: Option<Vec<JobState>>,
-    /// In this phase, for example `Held`.
+    /// For example `Held`.
     pub phase: Option<String>,
-    /// Of this user.
     pub user: Option<String>,
-    /// Whose name contains this, in upper or lower case. Looks at every row that the other conditions leave.
+    /// Part of the name, ignoring case. Scans all rows that the other conditions leave.
     pub name_contains: Option<String>,
-    /// With this label, key and value.
+    /// Key and value of a label.
     pub label: Option<(String, String)>,
-    /// Tasks of this array, or the one job of this number.
+    /// Number of a job or of an array with all its tasks.
     pub number: Option<u64>,
     /// Only jobs that have not ended.
     pub active_only: bool,
 }
 
-/// Which attempts. What is not set does not restrict.
+/// Conditions on attempts. An unset field does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllocationFilter {
-    /// Of these tenants; an empty list finds nothing.
+    /// An empty list matches nothing.
     pub tenants: Option<Vec<String>>,
-    /// Of this job.
     pub job: Option<JobId>,
-    /// With a lease on this node.
+    /// Attempts with a lease on this node.
     pub node: Option<String>,
-    /// Only those that have not ended.
+    /// Only attempts that have not ended.
     pub live_only: bool,
 }
 
-/// Which part of a list.
+/// A part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page<Cursor> {
-    /// Where to begin.
-    pub start: Start<Cursor>,
-    /// At most this many rows.
+pub struct PageRequest<Cursor> {
+    pub start: PageStart<Cursor>,
+    /// Maximum number of rows.
     pub limit: u32,
-    /// In which order.
-    pub order: Order,
+    pub order: PageOrder,
 }
 
-/// Where a page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start<Cursor> {
-    /// After so many rows; 0 for the first page. Costs as much as reading the rows that are passed over.
+pub enum PageStart<Cursor> {
+    /// Number of rows to skip; 0 for the first page. Costs as much as reading the skipped rows.
     Offset(u64),
-    /// After this row: `Paged::next` of the page before.
+    /// Cursor of the last row of the previous page: its [`PageOfRows::next`].
     After(Cursor),
 }
 
-/// In which order rows come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Order {
+pub enum PageOrder {
     /// Highest number first.
     #[default]
-    Newest,
+    NewestFirst,
     /// Lowest number first.
-    Oldest,
+    OldestFirst,
 }
 
-impl<Cursor> Page<Cursor> {
+impl<Cursor> PageRequest<Cursor> {
     /// The first page, newest first.
-    pub fn first(limit: u32) -> Page<Cursor> {
-        Page { start: Start::Offset(0), limit, order: Order::Newest }
+    pub fn first(limit: u32) -> PageRequest<Cursor> {
+        PageRequest { start: PageStart::Offset(0), limit, order: PageOrder::NewestFirst }
     }
 
     /// The page after this row, newest first.
-    pub fn after(cursor: Cursor, limit: u32) -> Page<Cursor> {
-        Page { start: Start::After(cursor), limit, order: Order::Newest }
+    pub fn after(cursor: Cursor, limit: u32) -> PageRequest<Cursor> {
+        PageRequest { start: PageStart::After(cursor), limit, order: PageOrder::NewestFirst }
     }
 }
 
-/// What a list of jobs can be sorted by, beside the id.
+/// Sort keys of a list of jobs, besides the id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobSort {
-    /// By name.
     Name,
     /// Running jobs, then waiting ones, then ended ones.
     State,
-    /// By how much of GPUs they ask for.
+    /// Requested GPUs, in thousandths.
     Gpus,
-    /// By tenant.
     Tenant,
-    /// By user.
     User,
-    /// By priority as asked.
+    /// Priority of the job, without aging and fair share.
     Priority,
-    /// By when they were accepted.
+    /// Time of submission.
     Submitted,
-    /// By how long they have run or ran; waiting jobs by how long they have waited.
+    /// Runtime of the newest attempt; waiting time if the job waits.
     Elapsed,
-    /// By what is left of the time limit of running jobs.
-    Left,
-    /// By the number of attempts.
+    /// Rest of the time limit; running jobs only.
+    TimeLeft,
+    /// Number of attempts.
     Attempts,
-    /// By the nodes of the newest attempt.
+    /// Nodes of the newest attempt.
     Nodes,
-    /// By exit code.
+    /// Exit code, or 128 plus the signal.
     Exit,
-    /// By GPU time of the attempts that ended.
+    /// GPU time of the attempts that have ended.
     GpuHours,
 }
 
-/// A part of a sorted list. Rows without a value come last, ties are in the order of ids.
+/// A part of a sorted list. Rows without a value come last; ties are ordered by id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SortedPage {
-    /// Sorted by this.
+pub struct SortedPageRequest {
     pub by: JobSort,
-    /// Largest first.
     pub descending: bool,
-    /// One row for each array: its first task in this order.
+    /// Show only the first task of each array, in this order.
     pub one_per_array: bool,
-    /// The moment up to which running and waiting jobs are measured.
+    /// Current time, for the elapsed time of running and waiting jobs.
     pub now_ms: i64,
-    /// Rows to pass over.
+    /// Number of rows to skip.
     pub offset: u64,
-    /// At most this many rows.
+    /// Maximum number of rows.
     pub limit: u32,
 }
 
-/// A page of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Paged<Row, Cursor> {
-    /// The rows.
+pub struct PageOfRows<Row, Cursor> {
     pub rows: Vec<Row>,
-    /// Where the next page begins, if there may be one.
+    /// Cursor of the next page; `None` on the last page.
     pub next: Option<Cursor>,
-    /// How many rows there are on all pages together.
+    /// Number of rows on all pages.
     pub total: u64,
 }
 
-/// Which usage.
+/// Conditions on usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsageSpan {
-    /// Attempts that ended at or after this moment.
+pub struct UsageFilter {
+    /// Attempts that ended at or after this time.
     pub from_ms: i64,
-    /// And before this one.
+    /// Attempts that ended before this time.
     pub to_ms: i64,
-    /// Of these tenants.
     pub tenants: Option<Vec<String>>,
 }
 
-/// What usage is added up by.
+/// Key of usage sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UsageBy {
-    /// One row for each tenant.
+pub enum UsageGrouping {
     Tenant,
-    /// One row for each user, over all tenants.
+    /// One row per user, over all tenants.
     User,
-    /// One row for each job; tasks of an array apart.
+    /// One row per job; each task of an array is a job.
     Job,
 }

@@ -1,55 +1,59 @@
-//! The read side, written once: both databases understand the SQL below, so an adapter only runs it.
+//! Queries of the [`Tables`] port in SQL that both databases understand; an adapter only runs them.
 
 use std::collections::BTreeMap;
 
-use muster_core::job::Outcome;
-use muster_core::state::KeyUse;
+use muster_core::facts::command::IdempotencyRecord;
+use muster_core::objects::job::Outcome;
 use muster_core::{JobId, Timestamp};
 
-use crate::decode::{act, attempt, detail, event, job, lease, state, usage};
+use crate::decode::{
+    attempt_row, audit_row, event_row, job_detail, job_row, job_state, lease_row, usage_row,
+};
 use crate::error::StoreError;
 use crate::queries::{
-    AllocationFilter, JobFilter, Order, Page, Paged, SortedPage, Start, Tables, UsageBy, UsageSpan,
+    AllocationFilter, JobFilter, PageOfRows, PageOrder, PageRequest, PageStart, SortedPageRequest, Tables,
+    UsageFilter, UsageGrouping,
 };
 use crate::rows::{
     AllocationRow, ArrayTasksRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState,
     LeaseRow, UsageRow, WaitRow,
 };
 use crate::select::{Dialect, JOB_COLUMNS, JobQuery, Select};
-use crate::tables::{Cells, Value, idx};
+use crate::tables::{RowCells, Value, index_column};
 
-/// Notes about one wait that are told at most.
-const WAITS_MAX: u32 = 1_000;
+/// Most rows of wait reasons that one query returns.
+const WAIT_ROWS_MAX: u32 = 1_000;
 
-/// A database that answers questions.
-pub trait Source: Send + Sync {
-    /// Its tongue, where they differ.
+/// A database that runs queries.
+pub trait SqlSource: Send + Sync {
+    /// SQL dialect of the database.
     const DIALECT: Dialect;
 
-    /// Run a query; parameters are `$1`, `$2` and so on.
-    fn rows(&self, doing: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError>;
+    /// Run a query. Parameters are `$1`, `$2` and so on.
+    fn query_rows(&self, operation: &str, sql: &str, values: &[Value])
+    -> Result<Vec<Vec<Value>>, StoreError>;
 }
 
-/// The tables behind a source.
-pub struct Reader<S>(pub S);
+/// The [`Tables`] port over a database.
+pub struct TableReader<S>(pub S);
 
 const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
     ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, \
     charged_until, cpus, memory_mib, planned_ms, cost_per_hour_micro";
 
-impl<S: Source> Reader<S> {
+impl<S: SqlSource> TableReader<S> {
     fn select<T>(
         &self,
-        doing: &str,
+        operation: &str,
         select: &Select,
-        read: fn(&mut Cells) -> Result<T, StoreError>,
+        read: fn(&mut RowCells) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
-        let rows = self.0.rows(doing, &select.sql, &select.values)?;
-        rows.into_iter().map(|row| read(&mut Cells::new(row))).collect()
+        let rows = self.0.query_rows(operation, &select.sql, &select.values)?;
+        rows.into_iter().map(|row| read(&mut RowCells::new(row))).collect()
     }
 
-    fn number(&self, doing: &str, select: &Select) -> Result<u64, StoreError> {
-        let rows = self.select(doing, select, |cells| cells.take::<u64>())?;
+    fn select_number(&self, operation: &str, select: &Select) -> Result<u64, StoreError> {
+        let rows = self.select(operation, select, |cells| cells.take::<u64>())?;
         Ok(rows.first().copied().unwrap_or(0))
     }
 
@@ -61,34 +65,38 @@ impl<S: Source> Reader<S> {
         }
         let keys: Vec<String> = attempts
             .iter()
-            .map(|row| format!("({}, {}, {})", row.job.number, idx(row.job), row.attempt))
+            .map(|row| format!("({}, {}, {})", row.job.number, index_column(row.job), row.attempt))
             .collect();
         let sql = format!(
             "SELECT job, attempt, node, gpu, rank, slot, compute_milli, memory_milli, memory_mib, from_ms, to_ms \
              FROM leases WHERE (number, idx, attempt) IN (VALUES {}) ORDER BY number, idx, attempt, rank, node, gpu",
             keys.join(", ")
         );
-        for (key, lease) in self.select("read leases", &Select::plain(sql), lease)? {
+        for (key, lease) in self.select("read leases", &Select::without_values(sql), lease_row)? {
             leases.entry(key).or_default().push(lease);
         }
         Ok(leases)
     }
 }
 
-impl<S: Source> Tables for Reader<S> {
-    fn jobs(&self, filter: &JobFilter, page: &Page<JobId>) -> Result<Paged<JobRow, JobId>, StoreError> {
-        let Some(query) = JobQuery::of(filter, S::DIALECT) else {
-            return Ok(Paged { rows: Vec::new(), next: None, total: 0 });
+impl<S: SqlSource> Tables for TableReader<S> {
+    fn jobs(
+        &self,
+        filter: &JobFilter,
+        page: &PageRequest<JobId>,
+    ) -> Result<PageOfRows<JobRow, JobId>, StoreError> {
+        let Some(query) = JobQuery::new(filter, S::DIALECT) else {
+            return Ok(PageOfRows { rows: Vec::new(), next: None, total: 0 });
         };
-        let rows = self.select("list jobs", &query.page(page), job)?;
-        let total = self.number("count jobs", &query.total())?;
+        let rows = self.select("list jobs", &query.page(page), job_row)?;
+        let total = self.select_number("count jobs", &query.count())?;
         let next = next_cursor(&rows, page.limit, |row| row.id);
-        Ok(Paged { rows, next, total })
+        Ok(PageOfRows { rows, next, total })
     }
 
-    fn sorted_jobs(&self, filter: &JobFilter, page: &SortedPage) -> Result<Vec<JobRow>, StoreError> {
-        match JobQuery::of(filter, S::DIALECT) {
-            Some(query) => self.select("sort jobs", &query.sorted(page), job),
+    fn sorted_jobs(&self, filter: &JobFilter, page: &SortedPageRequest) -> Result<Vec<JobRow>, StoreError> {
+        match JobQuery::new(filter, S::DIALECT) {
+            Some(query) => self.select("sort jobs", &query.sorted(page), job_row),
             None => Ok(Vec::new()),
         }
     }
@@ -101,41 +109,43 @@ impl<S: Source> Tables for Reader<S> {
              GROUP BY state ORDER BY state"
         );
         self.select("count the tasks of an array", &select, |cells| {
-            let (state, tasks) = (state(cells)?, cells.take()?);
+            let (state, tasks) = (job_state(cells)?, cells.take()?);
             Ok(ArrayTasksRow { state, tasks, first: cells.take()?, last: cells.take()? })
         })
     }
 
     fn job(&self, id: JobId) -> Result<Option<JobDetail>, StoreError> {
         let mut select = Select::default();
-        let (number, index) = (select.bind(id.number), select.bind(idx(id)));
+        let (number, index) = (select.bind(id.number), select.bind(index_column(id)));
         select.sql = format!(
             "SELECT {JOB_COLUMNS}, spec FROM jobs JOIN specs ON specs.number = jobs.number \
              WHERE jobs.number = {number} AND idx = {index}"
         );
-        let found = self.select("read a job", &select, |cells| Ok((job(cells)?, cells.take::<String>()?)))?;
-        found.into_iter().next().map(|(row, spec)| detail(row, &spec)).transpose()
+        let found =
+            self.select("read a job", &select, |cells| Ok((job_row(cells)?, cells.take::<String>()?)))?;
+        found.into_iter().next().map(|(row, spec)| job_detail(row, &spec)).transpose()
     }
 
     fn attempts(&self, job: JobId) -> Result<Vec<AttemptRow>, StoreError> {
         let mut select = Select::default();
-        let (number, index) = (select.bind(job.number), select.bind(idx(job)));
+        let (number, index) = (select.bind(job.number), select.bind(index_column(job)));
         select.sql = format!(
             "SELECT {ATTEMPT_COLUMNS} FROM attempts WHERE number = {number} AND idx = {index} ORDER BY attempt"
         );
-        self.select("read attempts", &select, attempt)
+        self.select("read attempts", &select, attempt_row)
     }
 
     fn outcomes(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError> {
         let mut outcomes = BTreeMap::new();
         for id in ids {
             let mut select = Select::default();
-            let (number, index) = (select.bind(id.number), select.bind(idx(*id)));
+            let (number, index) = (select.bind(id.number), select.bind(index_column(*id)));
             select.sql = format!(
                 "SELECT state, max(idx) FROM jobs WHERE number = {number} AND ({index} = -1 OR idx = {index}) \
                  GROUP BY state"
             );
-            let states = self.select("read outcomes", &select, |cells| Ok((state(cells)?, cells.take()?)))?;
+            let states =
+                self.select("read outcomes", &select, |cells| Ok((job_state(cells)?, cells.take()?)))?;
             if let Some(outcome) = outcome(*id, &states) {
                 outcomes.insert(*id, outcome);
             }
@@ -143,15 +153,15 @@ impl<S: Source> Tables for Reader<S> {
         Ok(outcomes)
     }
 
-    fn key_use(&self, tenant: &str, key: &str) -> Result<Option<KeyUse>, StoreError> {
+    fn idempotency_key_use(&self, tenant: &str, key: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
         let mut select = Select::default();
         let (tenant, key) = (select.bind(tenant), select.bind(key));
         select.sql = format!(
             "SELECT number, body_hash, at_ms FROM submission_keys WHERE tenant = {tenant} AND key = {key}"
         );
-        let used = |cells: &mut Cells| {
+        let used = |cells: &mut RowCells| {
             let job = JobId::single(cells.take()?);
-            Ok(KeyUse { job, body_hash: cells.take()?, at: Timestamp(cells.take()?) })
+            Ok(IdempotencyRecord { job, body_hash: cells.take()?, at: Timestamp(cells.take()?) })
         };
         Ok(self.select("read an idempotency key", &select, used)?.into_iter().next())
     }
@@ -163,7 +173,7 @@ impl<S: Source> Tables for Reader<S> {
             wheres.push(format!("job_number = {}", select.bind(job.number)));
         }
         if let Some(index) = job.and_then(|job| job.index) {
-            // A task of an array was submitted with the others, under the number alone.
+            // An array is submitted by one event, which has no index.
             wheres.push(format!("job_idx IN (-1, {})", select.bind(index)));
         }
         let limit = select.bind(limit);
@@ -171,7 +181,7 @@ impl<S: Source> Tables for Reader<S> {
             "SELECT seq, epoch, at_ms, kind, version, payload, crc FROM journal WHERE {} ORDER BY seq LIMIT {limit}",
             wheres.join(" AND ")
         );
-        let events = self.select("read events", &select, event)?;
+        let events = self.select("read events", &select, event_row)?;
         if job.is_none() {
             refuse_gaps(after, &events)?;
         }
@@ -181,88 +191,90 @@ impl<S: Source> Tables for Reader<S> {
     fn allocations(
         &self,
         filter: &AllocationFilter,
-        page: &Page<u64>,
-    ) -> Result<Paged<AllocationRow, u64>, StoreError> {
+        page: &PageRequest<u64>,
+    ) -> Result<PageOfRows<AllocationRow, u64>, StoreError> {
         let mut select = Select::default();
         let wheres = allocation_wheres(filter, &mut select);
-        let total = select.clone().with(format!("SELECT count(*) FROM attempts WHERE {wheres}"));
+        let total = select.clone().with_sql(format!("SELECT count(*) FROM attempts WHERE {wheres}"));
         let head = format!("SELECT {ATTEMPT_COLUMNS} FROM attempts WHERE {wheres}");
-        let attempts = self.select("list allocations", &seq_page(select, &head, page), attempt)?;
-        let total = self.number("count allocations", &total)?;
+        let attempts = self.select("list allocations", &seq_page(select, &head, page), attempt_row)?;
+        let total = self.select_number("count allocations", &total)?;
         let next = next_cursor(&attempts, page.limit, |row| row.seq);
         let mut leases = self.leases(&attempts)?;
-        let mut whole = |attempt: AttemptRow| AllocationRow {
+        let mut with_leases = |attempt: AttemptRow| AllocationRow {
             leases: leases.remove(&(attempt.job, attempt.attempt)).unwrap_or_default(),
             attempt,
         };
-        Ok(Paged { rows: attempts.into_iter().map(&mut whole).collect(), next, total })
+        Ok(PageOfRows { rows: attempts.into_iter().map(&mut with_leases).collect(), next, total })
     }
 
-    fn usage(&self, span: &UsageSpan, by: UsageBy) -> Result<Vec<UsageRow>, StoreError> {
+    fn usage(&self, span: &UsageFilter, by: UsageGrouping) -> Result<Vec<UsageRow>, StoreError> {
         let (key, group) = match by {
-            UsageBy::Tenant => ("tenant", "tenant"),
-            UsageBy::User => ("user_name", "user_name"),
-            UsageBy::Job => ("job", "number, idx, job"),
+            UsageGrouping::Tenant => ("tenant", "tenant"),
+            UsageGrouping::User => ("user_name", "user_name"),
+            UsageGrouping::Job => ("job", "number, idx, job"),
         };
         let mut select = Select::default();
         let (from, to) = (select.bind(span.from_ms), select.bind(span.to_ms));
-        let tenants = select.one_of("tenant", span.tenants.as_deref());
+        let tenants = select.in_list("tenant", span.tenants.as_deref());
         select.sql = format!(
             "SELECT {key}, count(*), CAST(sum(gpu_ms) AS BIGINT), CAST(sum(cpu_ms) AS BIGINT), \
              CAST(sum(memory_gib_ms) AS BIGINT), CAST(sum(cost_micro) AS BIGINT), \
              CAST(sum(energy_mj) AS BIGINT) FROM usage \
              WHERE to_ms >= {from} AND to_ms < {to} AND {tenants} GROUP BY {group} ORDER BY {group}"
         );
-        self.select("add up usage", &select, usage)
+        self.select("sum usage", &select, usage_row)
     }
 
-    fn waits(&self, buckets: &[String], from_ms: i64, to_ms: i64) -> Result<Vec<WaitRow>, StoreError> {
+    fn wait_reasons(&self, buckets: &[String], from_ms: i64, to_ms: i64) -> Result<Vec<WaitRow>, StoreError> {
         let mut select = Select::default();
-        let buckets = select.one_of("bucket", Some(buckets));
+        let buckets = select.in_list("bucket", Some(buckets));
         let (from, to) = (select.bind(from_ms), select.bind(to_ms));
         select.sql = format!(
             "SELECT at_ms, reasons FROM waits WHERE {buckets} AND at_ms < {to} AND at_ms >= \
              COALESCE((SELECT max(at_ms) FROM waits WHERE {buckets} AND at_ms <= {from}), {from}) \
-             ORDER BY seq LIMIT {WAITS_MAX}"
+             ORDER BY seq LIMIT {WAIT_ROWS_MAX}"
         );
-        self.select("read why jobs waited", &select, |cells| {
+        self.select("read wait reasons", &select, |cells| {
             Ok(WaitRow { at_ms: cells.take()?, reasons: cells.take()? })
         })
     }
 
-    fn audit(&self, page: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError> {
+    fn audit(&self, page: &PageRequest<u64>) -> Result<PageOfRows<AuditRow, u64>, StoreError> {
         let head = "SELECT seq, at_ms, actor, actor_kind, act, object, refused, times FROM audit WHERE 1 = 1";
-        let rows = self.select("list acts", &seq_page(Select::default(), head, page), act)?;
-        let total = self.number("count acts", &Select::plain("SELECT count(*) FROM audit"))?;
+        let rows = self.select("list audit entries", &seq_page(Select::default(), head, page), audit_row)?;
+        let total =
+            self.select_number("count audit entries", &Select::without_values("SELECT count(*) FROM audit"))?;
         let next = next_cursor(&rows, page.limit, |row| row.seq);
-        Ok(Paged { rows, next, total })
+        Ok(PageOfRows { rows, next, total })
     }
 
-    fn counts(&self) -> Result<Vec<CountRow>, StoreError> {
-        let select =
-            Select::plain("SELECT tenant, state, jobs FROM job_counts WHERE jobs > 0 ORDER BY tenant, state");
+    fn job_counts(&self) -> Result<Vec<CountRow>, StoreError> {
+        let select = Select::without_values(
+            "SELECT tenant, state, jobs FROM job_counts WHERE jobs > 0 ORDER BY tenant, state",
+        );
         self.select("count jobs", &select, |cells| {
-            Ok(CountRow { tenant: cells.take()?, state: state(cells)?, jobs: cells.take()? })
+            Ok(CountRow { tenant: cells.take()?, state: job_state(cells)?, jobs: cells.take()? })
         })
     }
 
     fn ping(&self) -> Result<(), StoreError> {
-        self.0.rows("ping", "SELECT 1", &[]).map(drop)
+        self.0.query_rows("ping", "SELECT 1", &[]).map(drop)
     }
 }
 
-/// Numbers have no gaps, so a record that is gone is noticed.
+/// Sequence numbers have no gaps, so a missing record is detected.
 fn refuse_gaps(after: u64, events: &[EventRow]) -> Result<(), StoreError> {
     let gap = events.iter().zip(after + 1..).find(|(event, wanted)| event.seq != *wanted);
     gap.map_or(Ok(()), |(event, wanted)| {
-        Err(StoreError::unreadable(wanted, format!("is missing; the next is {}", event.seq)))
+        Err(StoreError::unreadable_record(wanted, format!("is missing; the next is {}", event.seq)))
     })
 }
 
 fn allocation_wheres(filter: &AllocationFilter, select: &mut Select) -> String {
-    let mut wheres = vec![select.one_of("tenant", filter.tenants.as_deref())];
+    let mut wheres = vec![select.in_list("tenant", filter.tenants.as_deref())];
     if let Some(job) = filter.job {
-        let (number, index) = (select.bind(job.number), select.bind(idx(job)));
+        let (number, index) = (select.bind(job.number), select.bind(index_column(job)));
         wheres.push(format!("number = {number} AND idx = {index}"));
     }
     if let Some(node) = &filter.node {
@@ -274,22 +286,22 @@ fn allocation_wheres(filter: &AllocationFilter, select: &mut Select) -> String {
     wheres.join(" AND ")
 }
 
-/// A page of rows that are ordered by the number of their journal entry.
-fn seq_page(mut select: Select, head: &str, page: &Page<u64>) -> Select {
+/// A page of rows in the order of their journal entries.
+fn seq_page(mut select: Select, head: &str, page: &PageRequest<u64>) -> Select {
     let (after, direction) = match page.order {
-        Order::Newest => ("<", "DESC"),
-        Order::Oldest => (">", "ASC"),
+        PageOrder::NewestFirst => ("<", "DESC"),
+        PageOrder::OldestFirst => (">", "ASC"),
     };
     let (key, offset) = match page.start {
-        Start::Offset(rows) => (String::new(), rows),
-        Start::After(seq) => (format!(" AND seq {after} {}", select.bind(seq)), 0),
+        PageStart::Offset(rows) => (String::new(), rows),
+        PageStart::After(seq) => (format!(" AND seq {after} {}", select.bind(seq)), 0),
     };
     let (limit, offset) = (select.bind(page.limit), select.bind(offset));
     let sql = format!("{head}{key} ORDER BY seq {direction} LIMIT {limit} OFFSET {offset}");
-    select.with(sql)
+    select.with_sql(sql)
 }
 
-/// A short page is the last one.
+/// `None` if the page is not full: then it is the last one.
 fn next_cursor<Row, Cursor>(rows: &[Row], limit: u32, cursor: fn(&Row) -> Cursor) -> Option<Cursor> {
     rows.last().filter(|_| rows.len() >= limit as usize).map(cursor)
 }
@@ -302,7 +314,7 @@ fn outcome(id: JobId, states: &[(JobState, i64)]) -> Option<Outcome> {
     }
     match states {
         [(JobState::Completed, _)] => Some(Outcome::Done),
-        [(JobState::Cancelled, index)] if *index == idx(id) => Some(Outcome::Cancelled),
+        [(JobState::Cancelled, index)] if *index == index_column(id) => Some(Outcome::Cancelled),
         _ => Some(Outcome::Failed),
     }
 }

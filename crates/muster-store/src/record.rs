@@ -1,57 +1,53 @@
-//! One line of the journal: an event with its number, and a checksum over all of it.
+//! Journal records: encoding of entries, their checksums, and upcasting of old payload versions.
 
 use muster_core::{Event, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 
-/// An event with its place in history, as the engine knows it.
+/// An event with its sequence number, epoch and time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number; the first is 1 and there are no gaps.
+    /// Sequence number, from 1 without gaps.
     pub seq: u64,
-    /// Under which leadership it was decided.
+    /// Epoch of the leader that decided it.
     pub epoch: u64,
-    /// When.
     pub at: Timestamp,
-    /// What happened.
     pub event: Event,
 }
 
-/// An entry as it is stored.
+/// An entry as stored in the table `journal`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its number.
     pub seq: u64,
-    /// Under which leadership it was decided.
     pub epoch: u64,
-    /// When, in Unix milliseconds.
+    /// Unix milliseconds.
     pub at_ms: i64,
-    /// The kind of event.
+    /// [`Event::kind`] of the payload.
     pub kind: String,
-    /// Version of the payload's meaning; fields that were only added do not count.
+    /// Version of the payload's meaning; an added field does not change it.
     pub version: u32,
     /// The event as JSON.
     pub payload: String,
-    /// CRC-32 over all of the above.
+    /// CRC-32 of all fields above.
     pub crc: u32,
-    /// CRC-32 over `crc` and the chain of the record before; `None` in records of older releases.
+    /// CRC-32 of `crc` and the chain checksum of the previous record; `None` in records of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<u32>,
 }
 
-/// The version that this release writes, for every kind.
-pub const VERSION: u32 = 1;
+/// Payload version that this release writes, for all kinds of events.
+pub const PAYLOAD_VERSION: u32 = 1;
 
 impl Record {
-    /// Write an entry down.
-    pub fn of(entry: &Entry) -> Record {
+    /// Encode an entry.
+    pub fn from_entry(entry: &Entry) -> Record {
         let mut record = Record {
             seq: entry.seq,
             epoch: entry.epoch,
             at_ms: entry.at.0,
             kind: entry.event.kind().to_string(),
-            version: VERSION,
+            version: PAYLOAD_VERSION,
             payload: muster_json::to_string(&entry.event),
             crc: 0,
             chain: None,
@@ -60,26 +56,25 @@ impl Record {
         record
     }
 
-    /// Read an entry back, checked.
-    pub fn entry(&self) -> Result<Entry, StoreError> {
-        self.check()?;
+    /// Verify the checksum and decode the entry.
+    pub fn decode(&self) -> Result<Entry, StoreError> {
+        self.verify_checksum()?;
         let event = upcast(self)?;
         if event.kind() != self.kind {
-            let problem = format!("is filed as {} but holds {}", self.kind, event.kind());
-            return Err(StoreError::unreadable(self.seq, problem));
+            let problem = format!("has kind {} but its payload is {}", self.kind, event.kind());
+            return Err(StoreError::unreadable_record(self.seq, problem));
         }
         Ok(Entry { seq: self.seq, epoch: self.epoch, at: Timestamp(self.at_ms), event })
     }
 
-    /// Refuse a record that is not as it was written.
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
+    pub(crate) fn verify_checksum(&self) -> Result<(), StoreError> {
         match self.crc == self.checksum() {
             true => Ok(()),
-            false => Err(StoreError::unreadable(self.seq, "does not match its checksum")),
+            false => Err(StoreError::unreadable_record(self.seq, "does not match its checksum")),
         }
     }
 
-    /// What `crc` should be.
+    /// Expected value of `crc`.
     pub fn checksum(&self) -> u32 {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&self.seq.to_le_bytes());
@@ -87,46 +82,47 @@ impl Record {
         hasher.update(&self.at_ms.to_le_bytes());
         hasher.update(&self.version.to_le_bytes());
         hasher.update(self.kind.as_bytes());
-        // Kinds hold no zero byte, so kind and payload cannot trade letters.
+        // Separator: a kind has no zero byte, so no byte can move between kind and payload unnoticed.
         hasher.update(&[0]);
         hasher.update(self.payload.as_bytes());
         hasher.finalize()
     }
 }
 
-/// What must hold of a batch before it is written: it follows the last entry without a gap, under our epoch.
+/// Check that a batch continues the journal after entry `last` without a gap, in the current epoch.
 pub(crate) fn check_batch(batch: &[Entry], epoch: u64, last: u64) -> Result<(), StoreError> {
     for (entry, seq) in batch.iter().zip(last + 1..) {
         if entry.seq != seq {
-            return Err(StoreError::broken(format!(
-                "entry {} was to be written where {seq} belongs",
+            return Err(StoreError::invariant_violated(format!(
+                "entry {} is out of sequence: the next entry is {seq}",
                 entry.seq
             )));
         }
         if entry.epoch != epoch {
-            let why = format!("entry {seq} was decided under epoch {}, we lead with {epoch}", entry.epoch);
-            return Err(StoreError::Deposed { why });
+            let why =
+                format!("entry {seq} carries epoch {}, the current leader epoch is {epoch}", entry.epoch);
+            return Err(StoreError::NotLeader { why });
         }
     }
     Ok(())
 }
 
-/// Read a payload of any version that was ever written. A kind whose meaning changes gets an arm of its own
-/// here, which turns the old payload into the new event.
+/// Decode a payload of any version that a release has written. A kind whose meaning changes gets its own match arm,
+/// which converts the old payload into the new event.
 fn upcast(record: &Record) -> Result<Event, StoreError> {
     match (record.kind.as_str(), record.version) {
-        (_, 1) => read_event(record),
-        (kind, version) => Err(StoreError::Unreadable {
+        (_, 1) => parse_event(record),
+        (kind, version) => Err(StoreError::UnreadableRecord {
             seq: record.seq,
-            problem: format!("is {kind} version {version}, which this release does not know"),
+            problem: format!("has kind {kind} in version {version}, which this release does not know"),
             advice: "start the release that wrote it, or a newer one".to_string(),
         }),
     }
 }
 
-fn read_event(record: &Record) -> Result<Event, StoreError> {
+fn parse_event(record: &Record) -> Result<Event, StoreError> {
     muster_json::from_str(&record.payload).map_err(|error| {
-        StoreError::unreadable(record.seq, format!("cannot be read as {}: {error}", record.kind))
+        StoreError::unreadable_record(record.seq, format!("cannot be decoded as {}: {error}", record.kind))
     })
 }
 
@@ -134,32 +130,32 @@ fn read_event(record: &Record) -> Result<Event, StoreError> {
 mod tests {
     use super::*;
 
-    fn forgotten(seq: u64) -> Record {
+    fn sample_record(seq: u64) -> Record {
         let event = Event::Forgotten { before: Timestamp(5), trimmed_before: None };
-        Record::of(&Entry { seq, epoch: 3, at: Timestamp(7), event })
+        Record::from_entry(&Entry { seq, epoch: 3, at: Timestamp(7), event })
     }
 
     #[test]
     fn a_record_reads_back_as_its_entry() {
-        let entry = forgotten(9).entry().unwrap();
+        let entry = sample_record(9).decode().unwrap();
         assert_eq!((entry.seq, entry.epoch, entry.at), (9, 3, Timestamp(7)));
         assert_eq!(entry.event, Event::Forgotten { before: Timestamp(5), trimmed_before: None });
     }
 
     #[test]
-    fn a_lifted_time_limit_stays_lifted() {
-        use muster_core::command::JobChange;
+    fn a_removed_time_limit_survives_the_journal() {
+        use muster_core::facts::command::JobChange;
         for time_limit_ms in [None, Some(None), Some(Some(60_000))] {
             let change = JobChange { time_limit_ms, ..JobChange::default() };
             let event = Event::JobChanged { job: muster_core::JobId::single(7), change, at: Timestamp(5) };
             let entry = Entry { seq: 9, epoch: 3, at: Timestamp(7), event };
-            assert_eq!(Record::of(&entry).entry().unwrap(), entry);
+            assert_eq!(Record::from_entry(&entry).decode().unwrap(), entry);
         }
     }
 
     #[test]
-    fn every_changed_field_is_noticed() {
-        let spoil: [fn(&mut Record); 6] = [
+    fn a_change_of_any_field_fails_the_checksum() {
+        let changes: [fn(&mut Record); 6] = [
             |record| record.seq += 1,
             |record| record.epoch += 1,
             |record| record.at_ms += 1,
@@ -167,28 +163,28 @@ mod tests {
             |record| record.version += 1,
             |record| record.payload.push(' '),
         ];
-        for change in spoil {
-            let mut record = forgotten(9);
+        for change in changes {
+            let mut record = sample_record(9);
             change(&mut record);
-            let said = record.entry().unwrap_err().to_string();
-            assert!(said.contains("checksum") && said.contains(&record.seq.to_string()), "{said}");
+            let message = record.decode().unwrap_err().to_string();
+            assert!(message.contains("checksum") && message.contains(&record.seq.to_string()), "{message}");
         }
     }
 
     #[test]
     fn an_unknown_version_asks_for_a_newer_release() {
-        let mut record = forgotten(9);
+        let mut record = sample_record(9);
         record.version = 2;
         record.crc = record.checksum();
-        let said = record.entry().unwrap_err().to_string();
-        assert!(said.contains("version 2") && said.contains("newer"), "{said}");
+        let message = record.decode().unwrap_err().to_string();
+        assert!(message.contains("version 2") && message.contains("newer"), "{message}");
     }
 
     #[test]
-    fn a_record_filed_under_another_kind_is_refused() {
-        let mut record = forgotten(9);
+    fn a_record_whose_kind_differs_from_its_payload_is_refused() {
+        let mut record = sample_record(9);
         record.kind = "JobWoken".to_string();
         record.crc = record.checksum();
-        assert!(record.entry().unwrap_err().to_string().contains("filed as JobWoken"));
+        assert!(record.decode().unwrap_err().to_string().contains("has kind JobWoken"));
     }
 }

@@ -1,30 +1,28 @@
-//! What the tables answer: plain rows, ready to be written as JSON. Times are Unix milliseconds.
+//! Rows that the queries return, serialisable as JSON. Times are Unix milliseconds.
 
 use std::collections::BTreeMap;
 
 use muster_core::{JobId, JobSpec};
 use serde::{Deserialize, Serialize};
 
-/// The state of a job in the words of the commissioning document; the finer word is the phase.
+/// State of a job, with the names of the commissioning document. The phase is more detailed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
-    /// Waits, is held, or is being started.
+    /// Waits, is held, or is starting.
     Pending,
-    /// Runs or is being stopped.
+    /// Runs or is stopping.
     Running,
     /// Ended with exit code 0.
     Completed,
-    /// Ended in any other way of its own.
+    /// Ended otherwise, and was not cancelled.
     Failed,
-    /// Ran, lost its place, and waits again.
+    /// Was preempted and waits again.
     Preempted,
-    /// A person ended it.
     Cancelled,
 }
 
 impl JobState {
-    /// Every state there is.
     pub const ALL: [JobState; 6] = [
         JobState::Pending,
         JobState::Running,
@@ -34,11 +32,11 @@ impl JobState {
         JobState::Cancelled,
     ];
 
-    /// The states of jobs that have not ended.
+    /// States of jobs that have not ended.
     pub const LIVE: [JobState; 3] = [JobState::Pending, JobState::Running, JobState::Preempted];
 
-    /// As it is stored and shown.
-    pub fn word(self) -> &'static str {
+    /// Stable spelling in tables and answers.
+    pub fn as_str(self) -> &'static str {
         match self {
             JobState::Pending => "pending",
             JobState::Running => "running",
@@ -49,139 +47,123 @@ impl JobState {
         }
     }
 
-    /// The state with this word.
-    pub fn of_word(word: &str) -> Option<JobState> {
-        JobState::ALL.into_iter().find(|state| state.word() == word)
+    pub fn parse(name: &str) -> Option<JobState> {
+        JobState::ALL.into_iter().find(|state| state.as_str() == name)
     }
 }
 
-/// A job, waiting, running or ended.
+/// A waiting, running or ended job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JobRow {
-    /// Its id.
     pub id: JobId,
-    /// Who pays.
     pub tenant: String,
-    /// Who asked.
     pub user: String,
-    /// For people.
     pub name: String,
-    /// As asked, or as changed since.
+    /// As submitted or changed, without aging and fair share.
     pub priority: u32,
-    /// In the words of the commissioning document.
     pub state: JobState,
-    /// The finer word.
+    /// More detailed than `state`, for example `Held` or `Stopping`.
     pub phase: String,
-    /// Why it is held, waits again, or ended; empty if there is nothing to say.
+    /// Why it is held, was queued again, or ended; empty otherwise.
     pub why: String,
     /// GPUs of the gang, whole or shared.
     pub gpus: u64,
-    /// How much of them, in thousandths.
+    /// Sum of the GPU shares, in thousandths.
     pub gpu_milli: u64,
-    /// GPU memory asked for, over all GPUs.
+    /// Requested GPU memory, over all GPUs.
     pub gpu_memory_mib: u64,
     /// CPU cores of the gang.
     pub cpus: u64,
     /// Main memory of the gang.
     pub memory_mib: u64,
-    /// Time limit.
     pub time_limit_ms: Option<i64>,
-    /// When it was accepted.
     pub submitted_at: i64,
-    /// When its newest attempt got its slots.
+    /// When its newest attempt was placed.
     pub placed_at: Option<i64>,
-    /// When its newest attempt was seen running on all its nodes.
+    /// When its newest attempt was reported as running on all its nodes.
     pub started_at: Option<i64>,
-    /// When the server knew that it has ended.
+    /// When the server recorded its end.
     pub ended_at: Option<i64>,
-    /// When the processes of its newest attempt had ended, which may be earlier.
+    /// When the processes of its newest attempt ended, which may be before `ended_at`.
     pub ran_until: Option<i64>,
-    /// Not to be placed before.
+    /// The job is not placed before this time.
     pub wakes_at: Option<i64>,
-    /// Number of its newest attempt; 0 before the first.
+    /// Number of the newest attempt; 0 before the first.
     pub attempt: u32,
-    /// Nodes of its newest attempt.
+    /// Nodes of the newest attempt.
     pub nodes: Vec<String>,
     /// Exit code of the newest attempt that ended.
     pub exit_code: Option<i32>,
-    /// Signal that ended it.
+    /// Signal that ended that attempt.
     pub signal: Option<i32>,
-    /// How often it was preempted.
+    /// Number of preemptions.
     pub preemptions: u32,
-    /// How often it failed and was started again.
+    /// Number of restarts after a failure.
     pub restarts: u32,
-    /// How often it came back for other reasons.
+    /// Number of requeues that are neither preemptions nor restarts after a failure.
     pub requeues: u32,
-    /// GPU-milliseconds of all its attempts that ended.
+    /// GPU-milliseconds of all attempts that have ended.
     pub gpu_ms: u64,
-    /// CPU-milliseconds likewise.
+    /// CPU-milliseconds of all attempts that have ended.
     pub cpu_ms: u64,
-    /// Cost likewise, in millionths.
+    /// Cost of all attempts that have ended, in millionths.
     pub cost_micro: u64,
-    /// Free words of the owner.
     pub labels: BTreeMap<String, String>,
 }
 
 /// The tasks of one array that are in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ArrayTasksRow {
-    /// The state.
     pub state: JobState,
-    /// How many tasks.
+    /// Number of tasks.
     pub tasks: u64,
-    /// The lowest index among them.
+    /// Lowest index of these tasks.
     pub first: u64,
-    /// The highest.
+    /// Highest index of these tasks.
     pub last: u64,
 }
 
-/// A job with all that was asked.
+/// A job with its spec.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JobDetail {
-    /// Where it stands.
     #[serde(flatten)]
     pub row: JobRow,
-    /// What was asked, with later changes.
+    /// As submitted, with later changes.
     pub spec: JobSpec,
 }
 
-/// One try at running a job.
+/// One execution of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AttemptRow {
     /// Number of the journal entry that placed it; attempts are paged by it.
     pub seq: u64,
-    /// Which job.
     pub job: JobId,
     /// Number of the attempt, from 1.
     pub attempt: u32,
-    /// Who pays.
     pub tenant: String,
-    /// Under which leadership it was placed.
+    /// Epoch of the leader that placed it.
     pub epoch: u64,
-    /// `Starting`, `Running`, `Stopping`, or how it ended: `Done`, `Failed`, `Cancelled`, `Preempted`,
+    /// `Starting`, `Running`, `Stopping`, or the result: `Done`, `Failed`, `Cancelled`, `Preempted`,
     /// `Restarted`, `Requeued`, `Held`.
     pub state: String,
-    /// When it got its slots.
+    /// Start of its leases.
     pub placed_at: i64,
-    /// When it was seen running on all its nodes.
+    /// When it was reported as running on all its nodes.
     pub started_at: Option<i64>,
-    /// When it was told to stop.
+    /// When it was ordered to stop.
     pub stopping_at: Option<i64>,
-    /// When the server knew that it was over on all its nodes, and its leases were released.
+    /// When the server recorded its end on all its nodes and released its leases.
     pub ended_at: Option<i64>,
-    /// Why it was told to stop, as JSON of the event.
+    /// Cause of the stop order, as JSON of the event.
     pub stop_cause: Option<String>,
-    /// How its processes ended: `code`, `signal`, `not-started`, `unknown`.
+    /// Kind of exit: `code`, `signal`, `not-started`, `unknown`.
     pub exit: Option<String>,
-    /// Exit code, if there is one.
     pub exit_code: Option<i32>,
-    /// Signal, if there is one.
     pub signal: Option<i32>,
-    /// What is known beyond that.
+    /// Why the exit is `not-started` or `unknown`; empty otherwise.
     pub why: String,
-    /// GPUs it holds or held.
+    /// GPUs that it holds or held.
     pub gpus: u64,
-    /// Its nodes.
     pub nodes: Vec<String>,
     /// GPU-milliseconds charged.
     pub gpu_ms: u64,
@@ -191,83 +173,73 @@ pub struct AttemptRow {
     pub memory_gib_ms: u64,
     /// Cost in millionths.
     pub cost_micro: u64,
-    /// Until when its usage was charged: when its processes were gone, as far as that is known. Absent while it runs, and
-    /// where an older release charged until `ended_at`.
+    /// End of the charged time: when its processes were gone, if known. `None` while it runs, and if an older release
+    /// charged until `ended_at`.
     pub charged_until: Option<i64>,
-    /// CPU cores held; known once it has ended.
+    /// CPU cores held; `None` until it has ended.
     pub cpus: Option<u64>,
-    /// Main memory held; known once it has ended.
+    /// Main memory held; `None` until it has ended.
     pub memory_mib: Option<u64>,
-    /// Its time limit or expected runtime; known once it has ended.
+    /// Time limit or runtime estimate; `None` until it has ended.
     pub planned_ms: Option<i64>,
-    /// What it cost an hour in millionths; known once it has ended.
+    /// Cost per hour in millionths; `None` until it has ended.
     pub cost_per_hour_micro: Option<u64>,
 }
 
-/// A GPU or a part of it, held by an attempt.
+/// A lease: a GPU or a part of one, held by an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LeaseRow {
-    /// Which node.
     pub node: String,
-    /// Which device there.
+    /// Index of the GPU on its node.
     pub gpu: u8,
-    /// Which task of the gang.
+    /// Rank of the task.
     pub rank: u32,
-    /// What is held of it: nothing for all of it, `mps` or `time-slice` for a part, `mig:<profile>@<start>` for an
-    /// instance.
+    /// Empty for a whole GPU, `mps` or `time-slice` for a share, `mig:<profile>@<start>` for a MIG instance.
     pub slot: String,
-    /// Share of the device in thousandths.
+    /// Share of the compute in thousandths.
     pub compute_milli: u32,
-    /// Share of its memory in thousandths.
+    /// Share of the memory in thousandths.
     pub memory_milli: u32,
-    /// The same in MiB; `None` for all of it.
+    /// Share of the memory in MiB; `None` for a whole GPU.
     pub memory_mib: Option<u64>,
-    /// Since when.
     pub from_ms: i64,
-    /// Until when; `None` while it is held.
+    /// `None` while it is held.
     pub to_ms: Option<i64>,
 }
 
 /// An attempt with its leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AllocationRow {
-    /// The attempt.
     #[serde(flatten)]
     pub attempt: AttemptRow,
-    /// What it holds or held.
     pub leases: Vec<LeaseRow>,
 }
 
-/// A journal entry as it is stored.
+/// A journal entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EventRow {
-    /// Its number.
     pub seq: u64,
-    /// Under which leadership.
     pub epoch: u64,
-    /// When.
     pub at_ms: i64,
-    /// Its kind.
     pub kind: String,
     /// The event as JSON.
     pub payload: String,
 }
 
-/// Why jobs of one bucket waited from a moment on.
+/// Wait reasons of the jobs of one bucket from a time on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WaitRow {
-    /// From when.
     pub at_ms: i64,
-    /// Every reason, as JSON; an empty list when they no longer waited.
+    /// All reasons as JSON; an empty list if the jobs no longer waited.
     pub reasons: String,
 }
 
-/// What was used in a span of time by one tenant, user or job.
+/// Usage of one tenant, user or job in a time span.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UsageRow {
-    /// The tenant, user or job.
+    /// Tenant, user or job.
     pub key: String,
-    /// Attempts that ended.
+    /// Number of attempts that ended.
     pub attempts: u64,
     /// GPU-milliseconds.
     pub gpu_ms: u64,
@@ -286,29 +258,24 @@ pub struct UsageRow {
 pub struct AuditRow {
     /// Number of its journal entry.
     pub seq: u64,
-    /// When.
     pub at_ms: i64,
-    /// Who.
+    /// Name of the actor.
     pub actor: String,
-    /// Kind of the actor; unknown of acts that an older version recorded.
+    /// Kind of the actor; `None` for acts that an older release recorded.
     pub actor_kind: Option<String>,
-    /// What.
+    /// For example `tenant.change`.
     pub act: String,
-    /// On what.
     pub object: String,
-    /// The code of the refusal, if it was refused.
+    /// Refusal code, if the act was refused.
     pub refused: Option<String>,
-    /// How often; refusals of the same act are counted together.
+    /// Count; repeated refusals of the same act are recorded together.
     pub times: u32,
 }
 
-/// How many jobs of a tenant are in a state.
+/// Number of jobs of a tenant in a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CountRow {
-    /// Whose.
     pub tenant: String,
-    /// In which state.
     pub state: JobState,
-    /// How many.
     pub jobs: u64,
 }

@@ -1,14 +1,14 @@
-//! Builds the queries for lists of jobs.
+//! SQL queries for lists of jobs.
 //!
-//! A page must cost what its rows cost, however many others there are, and neither database can be trusted to
-//! choose well without statistics. So the choice is made here: a list of tenants and states becomes one branch
-//! for each pair, every branch walks its index in order and stops at the limit, and the branches are merged.
+//! The cost of a page must depend on its own rows only, and neither planner of the two databases is reliable without
+//! statistics. So the access path is chosen here: each pair of tenant and state becomes one branch, each branch scans
+//! its index in order up to the limit, and the branches are merged.
 
 use muster_core::JobId;
 
-use crate::queries::{JobFilter, JobSort, Order, Page, SortedPage, Start};
+use crate::queries::{JobFilter, JobSort, PageOrder, PageRequest, PageStart, SortedPageRequest};
 use crate::rows::JobState;
-use crate::tables::{Value, idx};
+use crate::tables::{Value, index_column};
 
 macro_rules! job_columns {
     ($ran_until:literal) => {
@@ -22,36 +22,32 @@ macro_rules! job_columns {
     };
 }
 
-/// The columns of a job, from the table `jobs`; `ran_until` comes from its newest attempt.
+/// Columns of a [`crate::rows::JobRow`], from the table `jobs`; `ran_until` comes from the newest attempt.
 pub(crate) const JOB_COLUMNS: &str = job_columns!(
     "(SELECT charged_until FROM attempts AS newest WHERE newest.number = jobs.number AND newest.idx = jobs.idx \
      AND newest.attempt = jobs.attempt) AS ran_until"
 );
 
-/// The same from a query that has them.
-const JOB_NAMES: &str = job_columns!("ran_until");
+/// The same columns, selected from a subquery.
+const JOB_COLUMN_NAMES: &str = job_columns!("ran_until");
 
-/// Where the two databases differ.
+/// SQL dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// SQLite.
     Sqlite,
-    /// PostgreSQL.
     Postgres,
 }
 
-/// A query with its values.
+/// A query with its parameter values.
 #[derive(Debug, Clone, Default)]
 pub struct Select {
-    /// The text; parameters are `$1`, `$2` and so on.
+    /// Parameters are `$1`, `$2` and so on.
     pub sql: String,
-    /// The values.
     pub values: Vec<Value>,
 }
 
 impl Select {
-    /// A query without values.
-    pub fn plain(sql: impl Into<String>) -> Select {
+    pub fn without_values(sql: impl Into<String>) -> Select {
         Select { sql: sql.into(), values: Vec::new() }
     }
 
@@ -61,98 +57,97 @@ impl Select {
         format!("${}", self.values.len())
     }
 
-    /// The same values under another text.
-    pub fn with(mut self, sql: String) -> Select {
+    /// The same values with another SQL text.
+    pub fn with_sql(mut self, sql: String) -> Select {
         self.sql = sql;
         self
     }
 
-    /// `column IN (…)`, true where there is no list, false where it is empty.
-    pub fn one_of(&mut self, column: &str, words: Option<&[String]>) -> String {
-        match words {
+    /// `column IN (…)`; true without a list, false for an empty one.
+    pub fn in_list(&mut self, column: &str, names: Option<&[String]>) -> String {
+        match names {
             None => "1 = 1".to_string(),
             Some([]) => "1 = 0".to_string(),
-            Some(words) => {
-                let params: Vec<String> = words.iter().map(|word| self.bind(word.as_str())).collect();
+            Some(names) => {
+                let params: Vec<String> = names.iter().map(|name| self.bind(name.as_str())).collect();
                 format!("{column} IN ({})", params.join(", "))
             }
         }
     }
 }
 
-/// More branches than this are left to the database.
+/// With more branches the access path is left to the database.
 const BRANCHES_MAX: usize = 32;
 
-/// A question about jobs.
+/// A query for jobs.
 pub struct JobQuery<'a> {
     filter: &'a JobFilter,
     dialect: Dialect,
-    /// The states that remain after all that is said about them; `None` for any.
+    /// States that satisfy all conditions of the filter; `None` for all states.
     states: Option<Vec<JobState>>,
 }
 
 impl<'a> JobQuery<'a> {
     /// `None` if no job can match.
-    pub fn of(filter: &'a JobFilter, dialect: Dialect) -> Option<JobQuery<'a>> {
-        let said: [Option<&[JobState]>; 3] = [
+    pub fn new(filter: &'a JobFilter, dialect: Dialect) -> Option<JobQuery<'a>> {
+        let conditions: [Option<&[JobState]>; 3] = [
             filter.states.as_deref(),
             filter.active_only.then_some(JobState::LIVE.as_slice()),
             filter.phase.as_deref().map(states_of_phase),
         ];
-        let allowed = |state: &JobState| said.iter().flatten().all(|states| states.contains(state));
+        let allowed = |state: &JobState| conditions.iter().flatten().all(|states| states.contains(state));
         let states: Vec<JobState> = JobState::ALL.into_iter().filter(allowed).collect();
-        let nobody = filter.tenants.as_ref().is_some_and(Vec::is_empty);
-        if states.is_empty() || nobody {
+        let no_tenants = filter.tenants.as_ref().is_some_and(Vec::is_empty);
+        if states.is_empty() || no_tenants {
             return None;
         }
         let states = (states.len() < JobState::ALL.len()).then_some(states);
         Some(JobQuery { filter, dialect, states })
     }
 
-    /// One page.
-    pub fn page(&self, page: &Page<JobId>) -> Select {
+    pub fn page(&self, page: &PageRequest<JobId>) -> Select {
         let mut select = Select::default();
-        let mut wheres = self.narrow(&mut select);
-        wheres.extend(self.broad(&mut select));
+        let mut wheres = self.indexed_conditions(&mut select);
+        wheres.extend(self.unindexed_conditions(&mut select));
         let (after, direction) = match page.order {
-            Order::Newest => ("<", "DESC"),
-            Order::Oldest => (">", "ASC"),
+            PageOrder::NewestFirst => ("<", "DESC"),
+            PageOrder::OldestFirst => (">", "ASC"),
         };
         let mut skip = 0;
         match page.start {
-            Start::Offset(rows) => skip = rows,
-            Start::After(id) => {
-                let (number, index) = (select.bind(id.number), select.bind(idx(id)));
+            PageStart::Offset(rows) => skip = rows,
+            PageStart::After(id) => {
+                let (number, index) = (select.bind(id.number), select.bind(index_column(id)));
                 wheres.push(format!("(number, idx) {after} ({number}, {index})"));
             }
         }
         let order = format!("ORDER BY number {direction}, idx {direction}");
-        let reach = select.bind(skip.saturating_add(u64::from(page.limit)));
+        let rows_max = select.bind(skip.saturating_add(u64::from(page.limit)));
         let branches: Vec<String> = self
             .branches(&mut select)
             .into_iter()
             .map(|mut branch| {
                 branch.extend(wheres.iter().cloned());
                 let wheres = branch.join(" AND ");
-                format!("SELECT * FROM (SELECT {JOB_COLUMNS}, number, idx FROM jobs WHERE {wheres} {order} LIMIT {reach}) AS branch")
+                format!("SELECT * FROM (SELECT {JOB_COLUMNS}, number, idx FROM jobs WHERE {wheres} {order} LIMIT {rows_max}) AS branch")
             })
             .collect();
         let (limit, skip) = (select.bind(page.limit), select.bind(skip));
         let sql = format!("{} {order} LIMIT {limit} OFFSET {skip}", branches.join(" UNION ALL "));
-        select.with(sql)
+        select.with_sql(sql)
     }
 
-    /// One page in another order than that of the ids. No index goes by it, so every match is looked at.
-    pub fn sorted(&self, page: &SortedPage) -> Select {
+    /// One page in another order than by id. No index has that order, so all matching rows are scanned.
+    pub fn sorted(&self, page: &SortedPageRequest) -> Select {
         let mut select = Select::default();
-        let mut wheres = self.narrow(&mut select);
-        wheres.extend(self.broad(&mut select));
-        wheres.push(select.one_of("tenant", self.filter.tenants.as_deref()));
-        wheres.push(select.one_of("state", self.state_words().as_deref()));
+        let mut wheres = self.indexed_conditions(&mut select);
+        wheres.extend(self.unindexed_conditions(&mut select));
+        wheres.push(select.in_list("tenant", self.filter.tenants.as_deref()));
+        wheres.push(select.in_list("state", self.state_names().as_deref()));
         let now = select.bind(page.now_ms);
         let (key, wheres) = (sort_key(self.dialect, page.by, &now), wheres.join(" AND "));
         let direction = if page.descending { "DESC" } else { "ASC" };
-        let place = match page.one_per_array {
+        let rank_in_array = match page.one_per_array {
             true => format!(
                 "ROW_NUMBER() OVER (PARTITION BY number ORDER BY CASE WHEN {key} IS NULL THEN 1 ELSE 0 END, \
                  {key} {direction}, idx {direction})"
@@ -161,43 +156,47 @@ impl<'a> JobQuery<'a> {
         };
         let (limit, offset) = (select.bind(page.limit), select.bind(page.offset));
         let sql = format!(
-            "SELECT {JOB_NAMES} FROM (SELECT {JOB_COLUMNS}, number, idx, {key} AS sort_key, {place} AS place \
-             FROM jobs WHERE {wheres}) AS sorted WHERE place = 1 \
+            "SELECT {JOB_COLUMN_NAMES} FROM (SELECT {JOB_COLUMNS}, number, idx, {key} AS sort_key, {rank_in_array} AS rank_in_array \
+             FROM jobs WHERE {wheres}) AS sorted WHERE rank_in_array = 1 \
              ORDER BY CASE WHEN sort_key IS NULL THEN 1 ELSE 0 END, sort_key {direction}, number {direction}, \
              idx {direction} LIMIT {limit} OFFSET {offset}"
         );
-        select.with(sql)
+        select.with_sql(sql)
     }
 
-    /// How many there are.
-    pub fn total(&self) -> Select {
+    /// Number of matching jobs.
+    pub fn count(&self) -> Select {
         let mut select = Select::default();
-        let mut wheres = self.narrow(&mut select);
-        wheres.extend(self.broad(&mut select));
-        let counted = wheres.is_empty();
-        // An index on these columns would lead away from the narrower one.
-        let column = if self.is_narrow() { |name| format!("COALESCE({name}, '')") } else { str::to_string };
-        wheres.push(select.one_of(&column("tenant"), self.filter.tenants.as_deref()));
-        wheres.push(select.one_of(&column("state"), self.state_words().as_deref()));
+        let mut wheres = self.indexed_conditions(&mut select);
+        wheres.extend(self.unindexed_conditions(&mut select));
+        let is_in_job_counts = wheres.is_empty();
+        // The expression hides these columns from the planner, which otherwise may prefer their less selective index.
+        let column = if self.has_indexed_condition() {
+            |name| format!("COALESCE({name}, '')")
+        } else {
+            str::to_string
+        };
+        wheres.push(select.in_list(&column("tenant"), self.filter.tenants.as_deref()));
+        wheres.push(select.in_list(&column("state"), self.state_names().as_deref()));
         let wheres = wheres.join(" AND ");
-        select.with(if counted {
+        select.with_sql(if is_in_job_counts {
             format!("SELECT CAST(COALESCE(sum(jobs), 0) AS BIGINT) FROM job_counts WHERE {wheres}")
         } else {
             format!("SELECT count(*) FROM jobs WHERE {wheres}")
         })
     }
 
-    /// Whether something is asked that few rows answer to and that has an index of its own.
-    fn is_narrow(&self) -> bool {
+    /// True if a condition is selective and has its own index.
+    fn has_indexed_condition(&self) -> bool {
         self.filter.number.is_some() || self.filter.user.is_some() || self.filter.label.is_some()
     }
 
-    fn state_words(&self) -> Option<Vec<String>> {
-        self.states.as_deref().map(words)
+    fn state_names(&self) -> Option<Vec<String>> {
+        self.states.as_deref().map(names_of_states)
     }
 
-    /// How many walks along an index it takes.
-    fn walks(&self) -> usize {
+    /// Number of index scans that the branches need.
+    fn index_scans(&self) -> usize {
         let states = self.states.as_ref().map(Vec::len);
         match &self.filter.tenants {
             None => states.unwrap_or(1),
@@ -205,8 +204,8 @@ impl<'a> JobQuery<'a> {
         }
     }
 
-    /// Conditions with an index of their own.
-    fn narrow(&self, select: &mut Select) -> Vec<String> {
+    /// Conditions that have their own index.
+    fn indexed_conditions(&self, select: &mut Select) -> Vec<String> {
         let mut wheres = Vec::new();
         if let Some(number) = self.filter.number {
             wheres.push(format!("number = {}", select.bind(number)));
@@ -229,15 +228,15 @@ impl<'a> JobQuery<'a> {
         wheres
     }
 
-    /// Conditions that every row must be looked at for.
-    fn broad(&self, select: &mut Select) -> Vec<String> {
+    /// Conditions that are evaluated row by row.
+    fn unindexed_conditions(&self, select: &mut Select) -> Vec<String> {
         let mut wheres = Vec::new();
         if let Some(phase) = &self.filter.phase {
             wheres.push(format!("phase = {}", select.bind(phase.as_str())));
         }
         if let Some(part) = &self.filter.name_contains {
             let pattern = select.bind(like_pattern(part));
-            // LIKE looks past upper and lower case in SQLite, though only for the letters of English.
+            // LIKE of SQLite ignores case, for ASCII letters only.
             let like = match self.dialect {
                 Dialect::Sqlite => "LIKE",
                 Dialect::Postgres => "ILIKE",
@@ -247,18 +246,18 @@ impl<'a> JobQuery<'a> {
         wheres
     }
 
-    /// The conditions on tenant and state, one list for each walk along an index.
+    /// Conditions on tenant and state, one list per index scan.
     fn branches(&self, select: &mut Select) -> Vec<Vec<String>> {
         let tenants = self.filter.tenants.as_deref();
-        let states = self.state_words();
-        if self.is_narrow() || self.walks() > BRANCHES_MAX {
+        let states = self.state_names();
+        if self.has_indexed_condition() || self.index_scans() > BRANCHES_MAX {
             return vec![vec![
-                select.one_of("COALESCE(tenant, '')", tenants),
-                select.one_of("COALESCE(state, '')", states.as_deref()),
+                select.in_list("COALESCE(tenant, '')", tenants),
+                select.in_list("COALESCE(state, '')", states.as_deref()),
             ]];
         }
-        // The index of a tenant's jobs goes by state.
-        let states = states.or_else(|| tenants.map(|_| words(&JobState::ALL)));
+        // The index on the jobs of a tenant starts with tenant and state.
+        let states = states.or_else(|| tenants.map(|_| names_of_states(&JobState::ALL)));
         let tenants: Vec<Option<String>> = equalities(select, "tenant", tenants);
         let states: Vec<Option<String>> = equalities(select, "state", states.as_deref());
         let pair = |tenant: &Option<String>, state: &Option<String>| -> Vec<String> {
@@ -272,33 +271,33 @@ impl<'a> JobQuery<'a> {
     }
 }
 
-fn words(states: &[JobState]) -> Vec<String> {
-    states.iter().map(|state| state.word().to_string()).collect()
+fn names_of_states(states: &[JobState]) -> Vec<String> {
+    states.iter().map(|state| state.as_str().to_string()).collect()
 }
 
-fn equalities(select: &mut Select, column: &str, words: Option<&[String]>) -> Vec<Option<String>> {
-    match words {
+fn equalities(select: &mut Select, column: &str, names: Option<&[String]>) -> Vec<Option<String>> {
+    match names {
         None => vec![None],
-        Some(words) => {
-            words.iter().map(|word| Some(format!("{column} = {}", select.bind(word.as_str())))).collect()
+        Some(names) => {
+            names.iter().map(|name| Some(format!("{column} = {}", select.bind(name.as_str())))).collect()
         }
     }
 }
 
-/// The expression that rows are sorted by. Letters are sorted by their numbers in both databases.
+/// SQL expression of a sort key. Both databases sort texts by code point.
 fn sort_key(dialect: Dialect, by: JobSort, now: &str) -> String {
-    let letters = |column: &str| match dialect {
+    let text = |column: &str| match dialect {
         Dialect::Sqlite => column.to_string(),
         Dialect::Postgres => format!("{column} COLLATE \"C\""),
     };
     match by {
-        JobSort::Name => letters("name"),
+        JobSort::Name => text("name"),
         JobSort::State => "CASE state WHEN 'running' THEN 0 WHEN 'preempted' THEN 1 WHEN 'pending' THEN 2 \
                            WHEN 'failed' THEN 3 WHEN 'cancelled' THEN 4 ELSE 5 END"
             .to_string(),
         JobSort::Gpus => "gpu_milli".to_string(),
-        JobSort::Tenant => letters("tenant"),
-        JobSort::User => letters("user_name"),
+        JobSort::Tenant => text("tenant"),
+        JobSort::User => text("user_name"),
         JobSort::Priority => "priority".to_string(),
         JobSort::Submitted => "submitted_at".to_string(),
         JobSort::Elapsed => format!(
@@ -306,17 +305,17 @@ fn sort_key(dialect: Dialect, by: JobSort, now: &str) -> String {
              WHEN state = 'running' AND started_at IS NOT NULL THEN CAST({now} AS BIGINT) - started_at \
              ELSE CAST({now} AS BIGINT) - submitted_at END"
         ),
-        JobSort::Left => format!(
+        JobSort::TimeLeft => format!(
             "CASE WHEN state = 'running' THEN started_at + time_limit_ms - CAST({now} AS BIGINT) ELSE NULL END"
         ),
         JobSort::Attempts => "attempt".to_string(),
-        JobSort::Nodes => letters("nodes"),
+        JobSort::Nodes => text("nodes"),
         JobSort::Exit => "COALESCE(exit_code, 128 + signal)".to_string(),
         JobSort::GpuHours => "gpu_ms".to_string(),
     }
 }
 
-/// The states that jobs of a phase can be in.
+/// States in which a job of this phase can be.
 fn states_of_phase(phase: &str) -> &'static [JobState] {
     match phase {
         "Queued" => &[JobState::Pending, JobState::Preempted],

@@ -1,135 +1,147 @@
-//! What the events mean for the tables, the same for both databases.
+//! Projection of events into the tables, the same for both databases.
 //!
-//! The projection is pure: an entry becomes changes, each a statement with its values. Facts that an event does
-//! not carry (whose job it is, what it takes) are looked up by the statements themselves, inside the transaction.
-//! Each statement says how many rows it must touch: a job that is not in the phase it should be in, or a tenant
-//! that does not exist, stops the batch. So the tables check the engine a second time.
+//! The projection is pure: it turns an entry into statements with bound values. What an event does not carry (the
+//! tenant of a job, its demand) the statements look up themselves, within the transaction. Each statement states how
+//! many rows it must affect, so a job in an unexpected phase or a missing tenant fails the batch. The tables thus
+//! check the engine a second time.
 
 mod attempts;
-mod desk;
+mod audit;
+mod claims;
 mod jobs;
 mod leases;
 mod nodes;
+mod policies;
+mod settings;
 mod tenants;
+mod tokens;
 mod value;
+mod waits;
+mod windows;
 
 use muster_core::{Event, JobId};
 
-pub use value::{Cells, Value};
+pub use value::{RowCells, Value};
 
-use crate::chain::Link;
+use crate::chain::ChainChecksum;
 use crate::error::StoreError;
 use crate::record::{Entry, Record};
 
-/// One statement with its values.
+/// A statement with its values.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    /// What is done.
+pub struct BoundStatement {
     pub statement: &'static Statement,
-    /// With what, in order of `?1`, `?2` and so on.
+    /// Values of `?1`, `?2` and so on.
     pub values: Vec<Value>,
 }
 
-impl Change {
-    /// The tables do not hold what the event says they should.
-    pub fn wrong_rows(&self, doing: &str, touched: u64) -> StoreError {
-        StoreError::broken(format!("{doing}: touched {touched} rows, with {:?}", self.values))
+impl BoundStatement {
+    /// The statement affected another number of rows than expected: the tables disagree with the event.
+    pub fn wrong_row_count(&self, operation: &str, affected: u64) -> StoreError {
+        let expected = self.statement.rows.describe();
+        StoreError::invariant_violated(format!(
+            "{operation}: affected {affected} rows (expected {expected}), values {:?}",
+            self.values
+        ))
     }
 }
 
 /// SQL that both databases understand.
 #[derive(Debug, PartialEq)]
 pub struct Statement {
-    /// What it does, for messages.
+    /// Verb phrase for messages, for example `add a job`.
     pub name: &'static str,
     /// For one change; parameters are `?1`, `?2` and so on.
     pub sql: &'static str,
-    /// How many rows it must touch.
-    pub rows: Rows,
-    /// For many changes at once in PostgreSQL, in its own tongue: each parameter is an array.
-    pub bulk: Option<Bulk>,
+    pub rows: ExpectedRows,
+    /// For many changes at once, in the dialect of PostgreSQL: each parameter is an array.
+    pub bulk: Option<BulkStatement>,
 }
 
 /// A statement for many changes at once.
 #[derive(Debug, PartialEq)]
-pub struct Bulk {
-    /// The text.
+pub struct BulkStatement {
     pub sql: &'static str,
-    /// How many rows it must touch.
-    pub rows: Rows,
+    pub rows: ExpectedRows,
 }
 
-/// How many rows a statement must touch.
+/// Number of rows that a statement must affect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rows {
-    /// Exactly one for each change.
-    Each,
-    /// At least one.
-    Some,
-    /// Any number.
+pub enum ExpectedRows {
+    /// Exactly one row per change.
+    OnePerChange,
+    AtLeastOne,
     Any,
 }
 
-impl Rows {
-    /// Whether `touched` rows are right for `changes` changes.
-    pub fn allow(self, touched: u64, changes: usize) -> bool {
+impl ExpectedRows {
+    /// True if `changes` changes may affect `affected` rows.
+    pub fn allows(self, affected: u64, changes: usize) -> bool {
         match self {
-            Rows::Each => touched == changes as u64,
-            Rows::Some => touched > 0,
-            Rows::Any => true,
+            ExpectedRows::OnePerChange => affected == changes as u64,
+            ExpectedRows::AtLeastOne => affected > 0,
+            ExpectedRows::Any => true,
+        }
+    }
+
+    /// For messages.
+    fn describe(self) -> &'static str {
+        match self {
+            ExpectedRows::OnePerChange => "exactly one",
+            ExpectedRows::AtLeastOne => "at least one",
+            ExpectedRows::Any => "any number",
         }
     }
 }
 
 impl Statement {
-    fn change(&'static self, values: Vec<Value>) -> Change {
-        Change { statement: self, values }
+    fn bind(&'static self, values: Vec<Value>) -> BoundStatement {
+        BoundStatement { statement: self, values }
     }
 }
 
-/// The row of the journal itself.
-pub static JOURNAL: Statement = Statement {
+pub static ADD_JOURNAL_ROW: Statement = Statement {
     name: "write the journal",
     sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx, chain) \
           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "INSERT INTO journal (seq, epoch, at_ms, kind, version, payload, crc, job_number, job_idx, \
               chain) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[], \
               $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[])",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
-/// The journal row of an entry, chained to the record before it; `link` moves on.
-pub fn journal_row(entry: &Entry, link: &mut Link) -> Change {
-    let record = Record::of(entry);
-    let chain = link.next(record.crc);
-    *link = Link::of(record.crc, Some(chain));
+/// The journal row of an entry, chained to the previous record. `previous` becomes the chain checksum of this row.
+pub fn journal_row(entry: &Entry, previous: &mut ChainChecksum) -> BoundStatement {
+    let record = Record::from_entry(entry);
+    let chain = previous.next_checksum(record.crc);
+    *previous = ChainChecksum::of_record(record.crc, Some(chain));
     let job = job_of(&entry.event);
-    JOURNAL.change(vec![
+    ADD_JOURNAL_ROW.bind(vec![
         record.seq.into(),
         record.epoch.into(),
         record.at_ms.into(),
-        // Not cleaned like other texts: what is read back must match its checksum. JSON holds no zero byte.
+        // Unlike other texts without `replace_nul`: the stored text must match its checksum. JSON has no zero byte.
         Value::Text(record.kind),
         record.version.into(),
         Value::Text(record.payload),
         record.crc.into(),
         job.map(|job| job.number).into(),
-        job.map(idx).into(),
+        job.map(index_column).into(),
         chain.into(),
     ])
 }
 
-/// What an entry changes in the tables, in order.
-pub fn project(entry: &Entry) -> Vec<Change> {
+/// Statements that project an entry into the tables, in order.
+pub fn project(entry: &Entry) -> Vec<BoundStatement> {
     let seq = entry.seq;
     match &entry.event {
         Event::JobSubmitted { job, spec, array, held_by, key, at, .. } => {
             let indexes = array.as_ref().map(|array| array.indexes.as_slice());
             let mut changes = jobs::submitted(*job, spec, indexes, held_by.as_deref(), *at);
-            changes.extend(key.as_ref().map(|key| jobs::key_used(*job, &spec.tenant, key, *at)));
+            changes.extend(key.as_ref().map(|key| jobs::idempotency_key_used(*job, &spec.tenant, key, *at)));
             changes
         }
         Event::JobHeld { job, by, why, .. } => jobs::held(*job, by, why),
@@ -148,22 +160,32 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::AttemptEnded { job, attempt, exit, next, charge, charged_until, held, at, .. } => {
             let (charged_until, held) = (charged_until.unwrap_or(*at), held.as_ref());
             let (job, attempt, at) = (*job, *attempt, *at);
-            attempts::ended(&attempts::End { job, attempt, exit, next, charge, charged_until, held, at })
+            attempts::ended(&attempts::EndedAttempt {
+                job,
+                attempt,
+                exit,
+                next,
+                charge,
+                charged_until,
+                held,
+                at,
+            })
         }
-        // Parts of a gang are told by the journal alone, and plans by the jobs they placed.
+        // No rows: reports of single nodes and forecasts are in the journal only, and a plan shows in the jobs it
+        // placed.
         Event::AttemptStarted { whole: false, .. }
-        | Event::PartEnded { .. }
+        | Event::NodePartEnded { .. }
         | Event::CheckpointSaved { .. }
-        | Event::StartForeseen { .. }
+        | Event::StartForecast { .. }
         | Event::PlanAdopted { .. } => Vec::new(),
 
         Event::ClaimMade { job, tasks, victims, at, until } => {
-            desk::claim_made(seq, *job, tasks, victims, (*at, *until))
+            claims::made(seq, *job, tasks, victims, (*at, *until))
         }
-        Event::WindowOpened { window, at } => desk::window_opened(seq, window, *at),
-        Event::WindowClosed { name, why, at } => desk::window_closed(name, why, *at),
-        Event::WaitNoted { bucket, reasons, at } => desk::wait_noted(seq, bucket, reasons, *at),
-        Event::ClaimEnded { job, why, at } => desk::claim_ended(*job, why, *at),
+        Event::WindowOpened { window, at } => windows::opened(seq, window, *at),
+        Event::WindowClosed { name, why, at } => windows::closed(name, why, *at),
+        Event::WaitNoted { bucket, reasons, at } => waits::noted(seq, bucket, reasons, *at),
+        Event::ClaimEnded { job, why, at } => claims::ended(*job, why, *at),
 
         Event::TenantCreated { id, config, at } => tenants::created(id, config, *at),
         Event::TenantChanged { id, config, at } => tenants::changed(id, config, *at),
@@ -174,59 +196,62 @@ pub fn project(entry: &Entry) -> Vec<Change> {
         Event::NodeLabelled { node, labels, taints, at, .. } => {
             nodes::labelled(node, (labels.as_ref(), taints.as_ref()), *at)
         }
-        Event::NodeStateChanged { node, word, by, why, at } => {
-            nodes::state_changed(node, *word, (by, why), *at)
+        Event::NodeStateChanged { node, status, by, why, at } => {
+            nodes::state_changed(node, *status, (by, why), *at)
         }
         Event::NodeRemoved { node, at } => nodes::removed(node, *at),
-        Event::GpuHealthChanged { gpu, word, why, cooling_until, at, .. } => {
-            nodes::health_changed(gpu, *word, why, *cooling_until, *at)
+        Event::GpuHealthChanged { gpu, status, why, cooling_until, at, .. } => {
+            nodes::health_changed(gpu, *status, why, *cooling_until, *at)
         }
         Event::GpuPartitioned { gpu, instances, .. } => nodes::partitioned(gpu, instances),
 
-        Event::Configured { settings, at } => desk::configured(settings, *at),
-        Event::PolicyApplied { version } => desk::policy_applied(version),
-        // What was answered is in the journal, and in the state as long as it matters.
+        Event::Configured { settings, at } => settings::changed(settings, *at),
+        Event::PolicyApplied { version } => policies::applied(version),
+        // Answers of policies are in the journal, and in the state while they apply.
         Event::PolicyAnswered { .. } => Vec::new(),
-        Event::RetryAnswered { answer, wakes_at, .. } => jobs::put_off(answer.job, *wakes_at),
-        Event::TokenAdded { token, .. } => desk::token_added(token),
-        Event::TokenRevoked { id, at } => desk::token_revoked(id, *at),
+        Event::RetryAnswered { answer, wakes_at, .. } => jobs::postponed(answer.job, *wakes_at),
+        Event::TokenAdded { token, .. } => tokens::added(token),
+        Event::TokenRevoked { id, at } => tokens::revoked(id, *at),
         Event::Acted { by, by_kind, act, object, refused, times, at } => {
             let actor = (by.as_str(), by_kind.as_deref());
-            desk::acted(seq, actor, (act, object), (refused.as_deref(), *times), *at)
+            audit::added(seq, actor, (act, object), (refused.as_deref(), *times), *at)
         }
-        Event::Forgotten { before, .. } => jobs::keys_forgotten(*before),
+        Event::Forgotten { before, .. } => jobs::idempotency_keys_expired(*before),
     }
 }
 
-/// What the changes of an event depend on and change, so that others may overtake them.
+/// Rows that the changes of an event read or write. Events with disjoint scopes may be reordered within a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// Rows of one job alone.
+pub enum ProjectionScope {
+    /// Rows of one job.
     Job(JobId),
-    /// Rows of one job, and what its tenant and its GPUs have left.
+    /// Rows of one job, and the usage counters of its tenant and its GPUs.
     JobAndQuota(JobId),
-    /// Only a row of its own, or none.
-    Itself,
-    /// Anything.
+    /// A new row of the event itself, or none.
+    OwnRow,
+    /// Any row.
     All,
 }
 
-/// How far an event reaches.
-pub fn reach(event: &Event) -> Reach {
+pub fn projection_scope(event: &Event) -> ProjectionScope {
     match (event, job_of(event)) {
-        (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => Reach::JobAndQuota(*job),
-        (_, Some(job)) => Reach::Job(job),
-        (Event::Acted { .. } | Event::PlanAdopted { .. } | Event::Forgotten { .. }, None) => Reach::Itself,
-        (_, None) => Reach::All,
+        (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => {
+            ProjectionScope::JobAndQuota(*job)
+        }
+        (_, Some(job)) => ProjectionScope::Job(job),
+        (Event::Acted { .. } | Event::PlanAdopted { .. } | Event::Forgotten { .. }, None) => {
+            ProjectionScope::OwnRow
+        }
+        (_, None) => ProjectionScope::All,
     }
 }
 
-/// The index of a job as the tables keep it: -1 where there is no array.
-pub fn idx(job: JobId) -> i64 {
+/// Array index of a job in column `idx`; -1 if it is not a task of an array.
+pub fn index_column(job: JobId) -> i64 {
     job.index.map_or(-1, i64::from)
 }
 
-/// The job an event is about.
+/// The job of an event, for the column `job_number` of the journal.
 fn job_of(event: &Event) -> Option<JobId> {
     match event {
         Event::JobSubmitted { job, .. }
@@ -238,9 +263,9 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::JobPlaced { job, .. }
         | Event::AttemptStarted { job, .. }
         | Event::AttemptStopping { job, .. }
-        | Event::PartEnded { job, .. }
+        | Event::NodePartEnded { job, .. }
         | Event::CheckpointSaved { job, .. }
-        | Event::StartForeseen { job, .. }
+        | Event::StartForecast { job, .. }
         | Event::AttemptEnded { job, .. }
         | Event::ClaimMade { job, .. }
         | Event::ClaimEnded { job, .. } => Some(*job),

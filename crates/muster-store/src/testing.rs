@@ -1,7 +1,7 @@
-//! A PostgreSQL server for tests and benches, on a unix socket in a temporary folder.
+//! A PostgreSQL server for tests and benchmarks, on a Unix socket in a temporary folder.
 //!
-//! One server for each process that asks, one database for each test. The server ends with the process, also if
-//! that is killed: a small shell watches a pipe that only the process holds open.
+//! One server per test process, one database per test. The server exits with the process, also if that is killed: a
+//! shell waits for the end of a pipe that only the process holds open.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -11,35 +11,34 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::leader_epoch::random_number;
 use crate::postgres::config::PostgresConfig;
-use crate::term::random_number;
 
-/// `nobody` on every Linux we know. PostgreSQL refuses to run as root.
-const NOBODY: u32 = 65_534;
-/// Far more than a busy machine needs.
-const START_MAX: Duration = Duration::from_secs(60);
+/// `nobody` on all common Linux distributions. PostgreSQL refuses to run as root.
+const NOBODY_UID: u32 = 65_534;
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether the server waits for the disk.
+/// `fsync` of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
-    /// As in production; for benches.
+    /// As in production; for benchmarks.
     EveryCommit,
-    /// Not at all; for tests, where no power is lost.
+    /// For tests, which do not simulate a loss of power.
     Never,
 }
 
 /// A running server.
 pub struct PostgresServer {
-    programs: PathBuf,
+    bin_folder: PathBuf,
     folder: PathBuf,
     port: u16,
-    databases: AtomicU32,
-    /// Its standard input is the pipe that keeps the server alive.
-    _watch: Child,
+    databases_created: AtomicU32,
+    /// The server runs until the standard input of this process is closed.
+    _watcher: Child,
 }
 
-/// The server of this process. `None` if PostgreSQL is not installed, which is a failure where `CI` is `true`.
-pub fn postgres() -> Option<&'static PostgresServer> {
+/// The server of this process. `None` if PostgreSQL is not installed; panics in that case if `CI` is `true`.
+pub fn shared_postgres() -> Option<&'static PostgresServer> {
     static SERVER: OnceLock<Option<PostgresServer>> = OnceLock::new();
     let server = SERVER.get_or_init(|| match PostgresServer::start(Flush::Never) {
         Ok(server) => Some(server),
@@ -55,12 +54,12 @@ pub fn postgres() -> Option<&'static PostgresServer> {
 }
 
 impl PostgresServer {
-    /// Start a server of one's own.
+    /// Start another server.
     pub fn start(flush: Flush) -> io::Result<PostgresServer> {
         PostgresServer::launch(flush, 5432, "-c listen_addresses=", |_| Ok(()))
     }
 
-    /// Start a server that also listens on the loopback address, where it accepts encrypted connections only.
+    /// Start a server that also listens on the loopback address, for encrypted connections only.
     pub fn start_with_tls(certificate: &str, key: &str) -> io::Result<PostgresServer> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let options =
@@ -80,36 +79,42 @@ impl PostgresServer {
         options: &str,
         prepare: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<PostgresServer> {
-        let programs = find_programs()?;
+        let bin_folder = find_bin_folder()?;
         let folder = make_folder()?;
-        run(as_server(&programs.join("initdb"))
+        run(unprivileged_command(&bin_folder.join("initdb"))
             .args(["--no-sync", "-A", "trust", "-U", "postgres", "-E", "UTF8"])
             .args(["--locale=C", "-D"])
             .arg(folder.join("data")))?;
         prepare(&folder.join("data"))?;
         let fsync = if flush == Flush::Never { "off" } else { "on" };
-        // Waits for the end of its input, then ends the server and takes the folder away. A background process
-        // ignores INT until it has begun to listen for it, so TERM goes first.
+        // Waits for the end of its input, then stops the server and deletes the folder. The shell starts background
+        // processes with INT ignored, until the server has set its handler, so TERM goes first.
         let script = format!(
             "exec 3<&0; \"$0/postgres\" -D \"$1/data\" -k \"$1\" -p {port} {options} -c max_connections=200 \
              -c fsync={fsync} >\"$1/log\" 2>&1 </dev/null 3<&- & server=$!; cat <&3 >/dev/null; \
              kill -TERM $server; kill -INT $server; wait $server; rm -rf \"$1\""
         );
-        let watch = as_server(Path::new("/bin/sh"))
+        let watcher = unprivileged_command(Path::new("/bin/sh"))
             .args(["-c", &script])
-            .args([&programs, &folder])
+            .args([&bin_folder, &folder])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let server = PostgresServer { programs, folder, port, databases: AtomicU32::new(0), _watch: watch };
+        let server = PostgresServer {
+            bin_folder,
+            folder,
+            port,
+            databases_created: AtomicU32::new(0),
+            _watcher: watcher,
+        };
         server.wait_until_ready()?;
         Ok(server)
     }
 
     /// A new, empty database.
-    pub fn database(&self) -> io::Result<PostgresConfig> {
-        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+    pub fn create_database(&self) -> io::Result<PostgresConfig> {
+        let name = format!("test_{}", self.databases_created.fetch_add(1, Ordering::Relaxed));
         self.psql("postgres", &format!("CREATE DATABASE {name}"))?;
         Ok(PostgresConfig {
             host: self.folder.display().to_string(),
@@ -121,9 +126,9 @@ impl PostgresServer {
         })
     }
 
-    /// Run SQL in a database, and return what `psql` prints: rows without headings.
+    /// Run SQL with `psql` and return its output: rows without headings.
     pub fn psql(&self, database: &str, sql: &str) -> io::Result<String> {
-        let mut psql = Command::new(self.programs.join("psql"));
+        let mut psql = Command::new(self.bin_folder.join("psql"));
         run(psql
             .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-h"])
             .arg(&self.folder)
@@ -132,7 +137,7 @@ impl PostgresServer {
 
     fn wait_until_ready(&self) -> io::Result<()> {
         let begin = Instant::now();
-        let mut ready = Command::new(self.programs.join("pg_isready"));
+        let mut ready = Command::new(self.bin_folder.join("pg_isready"));
         ready
             .arg("-q")
             .arg("-h")
@@ -142,7 +147,7 @@ impl PostgresServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         while !ready.status()?.success() {
-            if begin.elapsed() > START_MAX {
+            if begin.elapsed() > START_TIMEOUT {
                 let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
                 return Err(io::Error::other(format!("PostgreSQL did not start: {log}")));
             }
@@ -152,8 +157,8 @@ impl PostgresServer {
     }
 }
 
-/// The folder with `initdb` and the rest: from `PATH`, or where Debian puts the newest.
-fn find_programs() -> io::Result<PathBuf> {
+/// Folder of `initdb` and the other programs: from `PATH`, or the newest version in Debian's folder.
+fn find_bin_folder() -> io::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
@@ -164,7 +169,7 @@ fn find_programs() -> io::Result<PathBuf> {
         .collect();
     versions.sort();
     folders.extend(versions.into_iter().rev().map(|(_, folder)| folder));
-    // What is in PATH may be a link to one program of many.
+    // An entry of PATH may hold a symbolic link to one of the programs only.
     let real = |folder: PathBuf| Some(folder.join("initdb").canonicalize().ok()?.parent()?.to_path_buf());
     let complete =
         |folder: &PathBuf| ["postgres", "psql", "pg_isready"].iter().all(|name| folder.join(name).exists());
@@ -175,22 +180,22 @@ fn find_programs() -> io::Result<PathBuf> {
 
 fn make_folder() -> io::Result<PathBuf> {
     let number = random_number().map_err(|error| io::Error::other(error.to_string()))?;
-    // Short: the path of a unix socket has 107 characters at most.
+    // Short: the path of a Unix socket has at most 107 characters.
     let folder = std::env::temp_dir().join(format!("muster-pg-{number:x}"));
     std::fs::create_dir(&folder)?;
     if is_root()? {
-        std::os::unix::fs::chown(&folder, Some(NOBODY), Some(NOBODY))?;
+        std::os::unix::fs::chown(&folder, Some(NOBODY_UID), Some(NOBODY_UID))?;
     }
     Ok(folder)
 }
 
-/// A file that only the server may read.
+/// Write a file that only the server may read.
 fn write_for_server(path: &Path, text: &str) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, text)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     if is_root()? {
-        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY))?;
+        std::os::unix::fs::chown(path, Some(NOBODY_UID), Some(NOBODY_UID))?;
     }
     Ok(())
 }
@@ -199,15 +204,15 @@ fn is_root() -> io::Result<bool> {
     Ok(std::fs::metadata("/proc/self")?.uid() == 0)
 }
 
-/// A command that runs as the server may run: not as root.
-fn as_server(program: &Path) -> Command {
+/// A command that runs as `nobody` if this process is root.
+fn unprivileged_command(program: &Path) -> Command {
     if !is_root().unwrap_or(false) {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
     command
-        .arg(format!("--reuid={NOBODY}"))
-        .arg(format!("--regid={NOBODY}"))
+        .arg(format!("--reuid={NOBODY_UID}"))
+        .arg(format!("--regid={NOBODY_UID}"))
         .arg("--clear-groups")
         .arg(program);
     command
@@ -216,8 +221,8 @@ fn as_server(program: &Path) -> Command {
 fn run(command: &mut Command) -> io::Result<String> {
     let output = command.current_dir("/").output()?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(io::Error::other(format!("{:?} failed: {said}", command.get_program())));
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(io::Error::other(format!("{:?} failed: {stderr}", command.get_program())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

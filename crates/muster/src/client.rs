@@ -1,7 +1,7 @@
-//! The way to the server: JSON calls and followed streams, over HTTP/1.1 with or without TLS.
+//! HTTP client of the server: JSON requests and server-sent events, over HTTP/1.1 with or without TLS.
 //!
-//! Commands are plain functions; the small runtime in here turns each call into a blocking one. A call opens
-//! its own connection: most commands make one call, and a connection that was left idle can only surprise.
+//! Commands are synchronous; the single-threaded runtime of the client makes each request a blocking call. A request
+//! opens its own connection: most commands send one request, and an idle connection may have been closed meanwhile.
 
 mod connect;
 mod failure;
@@ -20,162 +20,177 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
+use crate::connection::Connection;
 use crate::error::CliError;
-use crate::options::Connection;
 use connect::Connector;
-pub use failure::{Failure, exit_of, stream_error};
-pub use retry::new_key;
-pub use sse::{Message, Stream};
-pub use target::Target;
+pub use failure::{CallFailure, exit_for_status, stream_error};
+pub use retry::new_idempotency_key;
+pub use sse::{EventStream, SseEvent};
+pub use target::RequestTarget;
 
-/// How long a call may take before we give up on it. Streams may take for ever.
+/// Timeout of a request. Streams have none.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// The same for what is known to take long.
+/// Timeout of a request that is known to take long, such as a what-if.
 const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(3_600);
-/// Far above any page we ask for; it only stops a server that never ends.
+/// Far above any page that a command requests; it stops a response that never ends.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
-/// A server to talk to.
 pub struct Client {
     connector: Connector,
     authorization: Option<HeaderValue>,
     runtime: Runtime,
 }
 
-/// A request before it is sent; kept whole so that it can be sent again.
+/// A request before it is sent, kept so that it can be retried.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct ApiRequest {
     method: Method,
     target: String,
     body: Option<Bytes>,
-    key: Option<String>,
-    /// How long it may take.
-    patience: Duration,
+    idempotency_key: Option<String>,
+    timeout: Duration,
 }
 
 impl Client {
-    /// A client for a server. Nothing is connected yet.
+    /// Opens no connection yet.
     pub fn new(connection: &Connection) -> Result<Client, CliError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map_err(|error| CliError::failed(format!("cannot start: {error}")))?;
-        let authorization = connection.token.as_ref().map(authorization).transpose()?;
+            .map_err(|error| CliError::failed(format!("cannot start the async runtime: {error}")))?;
+        let authorization = connection.token.as_ref().map(authorization_header).transpose()?;
         Ok(Client { connector: Connector::new(connection)?, authorization, runtime })
     }
 
-    /// The address, for messages.
+    /// The address of the server, for messages.
     pub fn server(&self) -> &str {
         self.connector.server()
     }
 
-    /// Read something.
-    pub fn get<T: DeserializeOwned>(&self, target: impl Into<Target>) -> Result<T, CliError> {
-        self.read(&self.call(Method::GET, target.into(), None))
+    pub fn get<T: DeserializeOwned>(&self, target: impl Into<RequestTarget>) -> Result<T, CliError> {
+        self.fetch_json(&self.api_request(Method::GET, target.into(), None))
     }
 
-    /// Change something, with a body.
+    /// A request with a JSON body, sent once.
     pub fn send<T: DeserializeOwned>(
         &self,
         method: Method,
-        target: impl Into<Target>,
+        target: impl Into<RequestTarget>,
         body: &impl Serialize,
     ) -> Result<T, CliError> {
-        self.read(&self.call(method, target.into(), Some(muster_json::to_vec(body).into())))
+        self.fetch_json(&self.api_request(method, target.into(), Some(muster_json::to_vec(body).into())))
     }
 
-    /// Ask something that takes its time to be answered.
-    pub fn ask_at_length<T: DeserializeOwned>(
+    /// A POST request that the server may need minutes to answer.
+    pub fn post_long_running<T: DeserializeOwned>(
         &self,
-        target: impl Into<Target>,
+        target: impl Into<RequestTarget>,
         body: &impl Serialize,
     ) -> Result<T, CliError> {
-        let call = self.call(Method::POST, target.into(), Some(muster_json::to_vec(body).into()));
-        self.read(&Call { patience: LONG_CALL_TIMEOUT, ..call })
+        let call = self.api_request(Method::POST, target.into(), Some(muster_json::to_vec(body).into()));
+        self.fetch_json(&ApiRequest { timeout: LONG_CALL_TIMEOUT, ..call })
     }
 
-    /// Change something; the address says it all.
-    pub fn act<T: DeserializeOwned>(&self, method: Method, target: impl Into<Target>) -> Result<T, CliError> {
-        self.read(&self.call(method, target.into(), None))
-    }
-
-    /// Send something that must happen once, however often the connection breaks.
-    pub fn send_once<T: DeserializeOwned>(
+    /// A request without a body, sent once.
+    pub fn send_without_body<T: DeserializeOwned>(
         &self,
-        target: impl Into<Target>,
+        method: Method,
+        target: impl Into<RequestTarget>,
+    ) -> Result<T, CliError> {
+        self.fetch_json(&self.api_request(method, target.into(), None))
+    }
+
+    /// A POST request that takes effect once, even if it is retried after a broken connection.
+    pub fn post_idempotent<T: DeserializeOwned>(
+        &self,
+        target: impl Into<RequestTarget>,
         body: &impl Serialize,
         key: String,
     ) -> Result<T, CliError> {
         let body = Some(muster_json::to_vec(body).into());
-        let call = Call { key: Some(key), ..self.call(Method::POST, target.into(), body) };
-        let body = retry::until_answered(|| self.whole(&call), |pause| self.sleep(pause));
-        self.parse(body.map_err(|failure| failure.into_error(self.server()))?)
+        let call =
+            ApiRequest { idempotency_key: Some(key), ..self.api_request(Method::POST, target.into(), body) };
+        let body = retry::retry_until_answered(|| self.fetch_body(&call), |pause| self.sleep(pause));
+        self.parse_json(body.map_err(|failure| failure.into_error(self.server()))?)
     }
 
-    /// Follow a stream of server-sent events.
-    pub fn follow(&self, target: impl Into<Target>) -> Result<Stream, CliError> {
-        let call = self.call(Method::GET, target.into(), None);
-        let response = self.runtime.block_on(self.respond(&call, "text/event-stream"));
-        response.map(Stream::new).map_err(|failure| failure.into_error(self.server()))
+    /// Opens a stream of server-sent events.
+    pub fn open_event_stream(&self, target: impl Into<RequestTarget>) -> Result<EventStream, CliError> {
+        let call = self.api_request(Method::GET, target.into(), None);
+        let response = self.runtime.block_on(self.send_and_check_status(&call, "text/event-stream"));
+        response.map(EventStream::new).map_err(|failure| failure.into_error(self.server()))
     }
 
-    /// Wait for something on the client's runtime.
+    /// Runs a future to completion on the client's runtime.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
 
-    /// Let something go on beside what is waited for.
+    /// Runs a future in the background while another one is waited for.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
     }
 
     fn sleep(&self, pause: Duration) {
-        // Inside a future, because a timer can only be made on the runtime.
+        // Inside a future, because a timer can only be created on the runtime.
         self.runtime.block_on(async { tokio::time::sleep(pause).await });
     }
 
-    fn call(&self, method: Method, target: Target, body: Option<Bytes>) -> Call {
-        Call { method, target: target.to_string(), body, key: None, patience: CALL_TIMEOUT }
+    fn api_request(&self, method: Method, target: RequestTarget, body: Option<Bytes>) -> ApiRequest {
+        ApiRequest { method, target: target.to_string(), body, idempotency_key: None, timeout: CALL_TIMEOUT }
     }
 
-    fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, CliError> {
-        self.parse(self.whole(call).map_err(|failure| failure.into_error(self.server()))?)
+    fn fetch_json<T: DeserializeOwned>(&self, call: &ApiRequest) -> Result<T, CliError> {
+        self.parse_json(self.fetch_body(call).map_err(|failure| failure.into_error(self.server()))?)
     }
 
-    fn parse<T: DeserializeOwned>(&self, body: Bytes) -> Result<T, CliError> {
+    fn parse_json<T: DeserializeOwned>(&self, body: Bytes) -> Result<T, CliError> {
         muster_json::from_slice(&body).map_err(|error| {
             CliError::failed(format!(
-                "{} answers something else than this version expects: {error}",
+                "{} sent a response that this version cannot parse: {error}",
                 self.server()
             ))
             .hint("`muster doctor` compares the versions")
         })
     }
 
-    /// One exchange, with its whole body.
-    fn whole(&self, call: &Call) -> Result<Bytes, Failure> {
+    /// One exchange, including the whole body of the response.
+    fn fetch_body(&self, call: &ApiRequest) -> Result<Bytes, CallFailure> {
         let exchange = async {
-            let response = self.respond(call, "application/json").await?;
-            body_of(response).await
+            let response = self.send_and_check_status(call, "application/json").await?;
+            read_body(response).await
         };
         self.runtime.block_on(async {
-            tokio::time::timeout(call.patience, exchange).await.unwrap_or(Err(Failure::Silent(call.patience)))
+            tokio::time::timeout(call.timeout, exchange)
+                .await
+                .unwrap_or(Err(CallFailure::TimedOut(call.timeout)))
         })
     }
 
-    /// Send a call, and wait for the head of a good answer.
-    async fn respond(&self, call: &Call, accept: &'static str) -> Result<Response<Incoming>, Failure> {
+    /// Sends a request and waits for the head of a successful response.
+    async fn send_and_check_status(
+        &self,
+        call: &ApiRequest,
+        accept: &'static str,
+    ) -> Result<Response<Incoming>, CallFailure> {
         let mut sender = self.connector.open().await?;
-        let response = sender.send_request(self.request(call, accept)?).await.map_err(Failure::dropped)?;
+        let response = sender
+            .send_request(self.http_request(call, accept)?)
+            .await
+            .map_err(CallFailure::connection_dropped)?;
         if response.status().is_success() {
             return Ok(response);
         }
         let status = response.status();
-        let body = body_of(response).await?;
-        Err(Failure::declined(status, &body))
+        let body = read_body(response).await?;
+        Err(CallFailure::from_response(status, &body))
     }
 
-    fn request(&self, call: &Call, accept: &'static str) -> Result<Request<Full<Bytes>>, Failure> {
+    fn http_request(
+        &self,
+        call: &ApiRequest,
+        accept: &'static str,
+    ) -> Result<Request<Full<Bytes>>, CallFailure> {
         let mut request = Request::builder()
             .method(call.method.clone())
             .uri(self.connector.path(&call.target))
@@ -185,27 +200,28 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.clone());
         }
-        if let Some(key) = &call.key {
+        if let Some(key) = &call.idempotency_key {
             request = request.header("idempotency-key", key);
         }
         if call.body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         let body = Full::new(call.body.clone().unwrap_or_default());
-        request.body(body).map_err(|error| Failure::Nonsense(error.to_string()))
+        request.body(body).map_err(|error| CallFailure::InvalidRequest(error.to_string()))
     }
 }
 
-fn authorization(token: &Secret) -> Result<HeaderValue, CliError> {
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal()))
-        .map_err(|_| CliError::usage("the token has letters in it that no token has"))?;
+fn authorization_header(token: &Secret) -> Result<HeaderValue, CliError> {
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| {
+        CliError::usage("the token contains characters that are not allowed in an HTTP header")
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-async fn body_of(response: Response<Incoming>) -> Result<Bytes, Failure> {
+async fn read_body(response: Response<Incoming>) -> Result<Bytes, CallFailure> {
     let limited = http_body_util::Limited::new(response.into_body(), BODY_BYTES_MAX);
-    let body = limited.collect().await.map_err(|error| Failure::Dropped(error.to_string()))?;
+    let body = limited.collect().await.map_err(|error| CallFailure::Dropped(error.to_string()))?;
     Ok(body.to_bytes())
 }
 

@@ -1,36 +1,33 @@
 //! `gpu-cli`: the command line of the commissioning document, verb by verb and flag by flag.
 //!
-//! It translates into the same calls as `muster`. Its outputs are fixed, because scripts search them.
+//! It sends the same requests as `muster`. Its outputs are fixed, because scripts parse them.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 use hyper::Method;
 use muster_core::JobId;
 use muster_protocol::cluster::ClusterStatus;
+use muster_protocol::input::Priority;
 use muster_protocol::job::{Job, JobList, JobState, JobSummary};
-use muster_protocol::submit::{Done, SubmitJob, Submitted};
+use muster_protocol::submit::{Acknowledgement, SubmitJob, Submitted};
 use muster_protocol::tenant::{Tenant, TenantSpec};
-use muster_protocol::written::Priority;
 
-use crate::client::{Client, Target, new_key};
-use crate::commands::{Code, Ending};
-use crate::error::{CliError, Exit};
+use crate::client::{Client, RequestTarget, new_idempotency_key};
+use crate::connection::{Connection, ConnectionArgs};
+use crate::error::{CliError, CommandResult, Exit, ExitStatus};
 use crate::jobs;
-use crate::options::{Connection, GlobalArgs};
 use crate::output::{self, Card, Column, ListArgs};
-use crate::{shares, units};
+use crate::{gpu_share_display, units};
 
-/// What the seed's client always sends.
+/// Values that the client of the commissioning document always sends.
 const GPU_MEMORY_MB: u64 = 16_000;
 const MEMORY_MB: u64 = 32_000;
 const TENANT_CPU_CORES: u64 = 64;
 const TENANT_MEMORY_MB: u64 = 256_000;
-/// The tenant of a job whose command line names none.
+/// The tenant of a submission that names none.
 const DEFAULT_TENANT: &str = "default";
-/// Jobs in a list.
-const LIST_LIMIT: usize = 1_000;
+const LIST_ROWS_MAX: usize = 1_000;
 
 /// CLI tool for the GPU scheduler.
 #[derive(Debug, Parser)]
@@ -81,7 +78,7 @@ struct SubmitArgs {
     #[arg(long, default_value_t = 100)]
     priority: u32,
     /// Number of GPUs
-    #[arg(long, default_value_t = 1, value_parser = units::gpus, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1, value_parser = units::parse_gpu_count, allow_negative_numbers = true)]
     gpus: u32,
     /// Number of CPU cores
     #[arg(long, default_value_t = 4)]
@@ -110,18 +107,17 @@ struct TenantArgs {
 const COLUMNS: [Column<JobSummary>; 6] = [
     Column::new("JOB ID", |job| job.id.as_str().into()),
     Column::new("NAME", |job| job.name.as_str().into()),
-    Column::new("STATE", |job| state_word(job.state).into()),
-    Column::new("GPUs", |job| shares::of_job(job).into()),
+    Column::new("STATE", |job| state_name(job.state).into()),
+    Column::new("GPUs", |job| gpu_share_display::job_gpus_text(job).into()),
     Column::new("PRIORITY", |job| job.priority.into()),
-    Column::new("SUBMITTED", |job| units::moment(job.submitted_at_ms).trim_end_matches('Z').into()),
+    Column::new("SUBMITTED", |job| units::local_time_text(job.submitted_at_ms).trim_end_matches('Z').into()),
 ];
 
-/// Do what the command line says.
-pub fn run(words: &[OsString]) -> Ending {
+pub fn run(words: &[OsString]) -> CommandResult {
     let args = Args::parse_from(words);
-    let variables: BTreeMap<String, String> = std::env::vars().collect();
-    let global = GlobalArgs { server: args.api_url, ..GlobalArgs::default() };
-    let client = Client::new(&Connection::resolve(global, &variables)?)?;
+    let variables = std::env::vars().collect();
+    let connection = ConnectionArgs { server: args.api_url, ..ConnectionArgs::default() };
+    let client = Client::new(&Connection::resolve(connection, &variables)?)?;
     match args.verb {
         Verb::Submit(submitted) => submit(&client, args.tenant_id.as_deref(), submitted)?,
         Verb::List { state } => list(&client, args.tenant_id.as_deref(), state)?,
@@ -130,7 +126,7 @@ pub fn run(words: &[OsString]) -> Ending {
         Verb::Status => status(&client)?,
         Verb::CreateTenant(tenant) => create_tenant(&client, tenant)?,
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
 fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(), CliError> {
@@ -146,27 +142,28 @@ fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(),
         script: Some(args.script),
         ..SubmitJob::default()
     };
-    let submitted: Submitted = client.send_once(Target::new("jobs"), &job, new_key())?;
-    output::print(&format!(
+    let submitted: Submitted =
+        client.post_idempotent(RequestTarget::new("jobs"), &job, new_idempotency_key())?;
+    output::print_stdout(&format!(
         "✓ Job submitted successfully!\nJob ID: {}\nStatus: {}\n",
         submitted.job_id, submitted.status
     ))
 }
 
-/// The jobs of every tenant, as the seed's list shows them, or of the tenant that the command line names.
+/// Lists the jobs of all tenants, as the client of the commissioning document does, or of the named tenant.
 fn list(client: &Client, tenant: Option<&str>, state: Option<String>) -> Result<(), CliError> {
-    let target = Target::new("jobs")
-        .with("limit", LIST_LIMIT)
-        .with_some("state", state)
-        .with_some("tenant_id", tenant);
+    let target = RequestTarget::new("jobs")
+        .query("limit", LIST_ROWS_MAX)
+        .query_if_some("state", state)
+        .query_if_some("tenant_id", tenant);
     let page: JobList = client.get(target)?;
     output::list(&ListArgs::default(), false, &COLUMNS, page.jobs.clone(), &page)?;
-    output::print(&format!("\nTotal: {} jobs\n", page.total))
+    output::print_stdout(&format!("\nTotal: {} jobs\n", page.total))
 }
 
-/// A job, if it is of the tenant that the command line names.
-fn fetch(client: &Client, tenant: Option<&str>, id: JobId) -> Result<Job, CliError> {
-    let job = jobs::fetch(client, id)?;
+/// Fetches a job; not found if the job is of another tenant than the named one.
+fn fetch_job(client: &Client, tenant: Option<&str>, id: JobId) -> Result<Job, CliError> {
+    let job = jobs::fetch_job(client, id)?;
     match tenant {
         Some(tenant) if tenant != job.summary.tenant_id => {
             Err(CliError::new(Exit::NotFound, format!("job `{id}` was not found in tenant `{tenant}`"))
@@ -177,31 +174,31 @@ fn fetch(client: &Client, tenant: Option<&str>, id: JobId) -> Result<Job, CliErr
 }
 
 fn get(client: &Client, tenant: Option<&str>, id: JobId) -> Result<(), CliError> {
-    let job = fetch(client, tenant, id)?;
+    let job = fetch_job(client, tenant, id)?;
     let message =
         job.reasons.first().map(|reason| reason.sentence.clone()).unwrap_or(job.summary.message.clone());
     let card = Card::default()
         .field("Job ID:", job.summary.id.clone())
         .field("Name:", job.summary.name.clone())
-        .field("State:", state_word(job.summary.state))
+        .field("State:", state_name(job.summary.state))
         .field("Message:", message)
-        .maybe("Node:", job.summary.node_name.clone())
+        .field_if_some("Node:", job.summary.node_name.clone())
         .field("GPUs:", job.allocated_gpus.join(" "))
-        .maybe("Queue Position:", job.queue_position);
-    output::print(&card.text())
+        .field_if_some("Queue Position:", job.queue_position);
+    output::print_stdout(&card.text())
 }
 
 fn cancel(client: &Client, tenant: Option<&str>, id: JobId) -> Result<(), CliError> {
     if tenant.is_some() {
-        fetch(client, tenant, id)?;
+        fetch_job(client, tenant, id)?;
     }
-    let _: Done = client.act(Method::DELETE, jobs::target(id))?;
-    output::print(&format!("✓ Job {id} cancelled successfully\n"))
+    let _: Acknowledgement = client.send_without_body(Method::DELETE, jobs::job_target(id))?;
+    output::print_stdout(&format!("✓ Job {id} cancelled successfully\n"))
 }
 
 fn status(client: &Client) -> Result<(), CliError> {
     let status: ClusterStatus = client.get("cluster/status")?;
-    output::print(&format!(
+    output::print_stdout(&format!(
         "Cluster Status:\n  GPUs:  {} available / {} total\n  Nodes: {} online / {} total\n  Jobs:  {} running, {} pending, {} total\n",
         status.available_gpus,
         status.total_gpus,
@@ -222,14 +219,14 @@ fn create_tenant(client: &Client, args: TenantArgs) -> Result<(), CliError> {
         priority_tier: Some(args.priority),
         ..TenantSpec::default()
     };
-    let tenant: Tenant = client.send(Method::POST, Target::new("tenants"), &spec)?;
-    output::print(&format!(
+    let tenant: Tenant = client.send(Method::POST, RequestTarget::new("tenants"), &spec)?;
+    output::print_stdout(&format!(
         "✓ Tenant created successfully!\nTenant ID: {}\nName: {}\n",
         tenant.id, tenant.name
     ))
 }
 
-fn state_word(state: JobState) -> &'static str {
+fn state_name(state: JobState) -> &'static str {
     match state {
         JobState::Pending => "pending",
         JobState::Running => "running",

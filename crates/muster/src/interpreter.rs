@@ -1,243 +1,263 @@
-//! Adapter (Interpreter): policies in Starlark. No policy runs in this process: every bundle, the cluster's too, is compiled
-//! and asked in a worker. The cluster's is asked in batches, that of a tenant job by job.
+//! Adapter (Interpreter): policies in Starlark. No policy runs in this process: every bundle is compiled and queried in
+//! a worker process. The bundle of the cluster is queried in batches, the bundle of a tenant job by job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_core::JobId;
-use muster_core::policy::{
-    Admission, Bundle, CandidateView, ClusterView, FailureView, GpuLimit, JobView, NodeView, Retry, Scope,
-    TenantView, Version,
+use muster_core::objects::policy::{
+    Admission, BundleVersion, FailureView, GpuLimit, PolicyBundle, PolicyScope, Retry,
 };
-use muster_policy::hooks::{self, Caller};
-use muster_policy::{Confinement, Launch, Limits, Patience, PolicyError, Workers};
+use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
+use muster_policy::hooks::{self, HookExecutor};
+use muster_policy::{Confinement, Limits, PolicyError, WorkerCommand, WorkerPool, WorkerPoolSettings};
 use muster_server::policies::Interpreter;
 use tracing::{error, info};
 
-/// How long a letter of calls of the cluster's bundle may take: more than its first calls together.
-const LETTER_TIME: Duration = Duration::from_secs(2);
-/// Bytes of the answers to a letter of a whole batch.
-const BATCH_BYTES: usize = 16 << 20;
-/// Why nothing is asked on a server that was started without policies.
-const WITHOUT: &str = "the server was started with --without-policies and runs none";
+/// Timeout of a batch of calls to the cluster bundle: more than its first calls take together.
+const BATCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum size of the answers to one batch.
+const BATCH_REPLY_BYTES_MAX: usize = 16 << 20;
+const DISABLED_REASON: &str = "policies are disabled: the server was started with --without-policies";
 
-/// Runs policies.
-pub struct Starlark {
-    /// For bundles of the cluster, by version.
-    cluster: Workers,
-    /// For those of tenants, by tenant.
-    tenants: Workers,
-    /// Nothing is asked; compiling goes on, so that better policies can be applied.
-    is_off: bool,
-    /// The suspensions that the log has.
-    logged: Mutex<BTreeSet<String>>,
+/// Compiles and queries policy bundles in worker processes.
+pub struct StarlarkInterpreter {
+    /// Workers of cluster bundles, by version.
+    cluster_workers: WorkerPool,
+    /// Workers of tenant bundles, by tenant.
+    tenant_workers: WorkerPool,
+    /// No bundle is queried; bundles still compile, so that corrected policies can be applied.
+    disabled: bool,
+    /// Suspensions that have been logged, by worker name.
+    logged_suspensions: Mutex<BTreeSet<String>>,
 }
 
-impl Starlark {
-    /// For the planner and for requests: the policies of tenants have a share of the time.
-    pub fn hurried() -> Starlark {
-        let usual = Patience::default();
-        let tenants = Patience { share: usual.share * slowness(), ..usual };
-        Starlark::with(Patience::of_cluster(), tenants)
+impl StarlarkInterpreter {
+    /// For the planner and for requests: tenant bundles have a limited share of the time.
+    pub fn for_live_decisions() -> StarlarkInterpreter {
+        let defaults = WorkerPoolSettings::default();
+        let tenants = WorkerPoolSettings { time_share: defaults.time_share * debug_slowdown(), ..defaults };
+        StarlarkInterpreter::with_settings(WorkerPoolSettings::for_cluster(), tenants)
     }
 
-    /// For what-if, shadow and benchmarks.
-    pub fn unhurried() -> Starlark {
-        let endless = Patience::endless();
-        Starlark::with(Patience { start: endless.start, ..Patience::of_cluster() }, endless)
+    /// For what-if, shadow evaluation and benchmarks: no deadlines.
+    pub fn for_simulation() -> StarlarkInterpreter {
+        let no_deadlines = WorkerPoolSettings::without_deadlines();
+        StarlarkInterpreter::with_settings(
+            WorkerPoolSettings {
+                start_timeout: no_deadlines.start_timeout,
+                ..WorkerPoolSettings::for_cluster()
+            },
+            no_deadlines,
+        )
     }
 
-    /// For a server that starts past every bundle.
-    pub fn off() -> Starlark {
-        Starlark { is_off: true, ..Starlark::hurried() }
+    /// For a server started with `--without-policies`.
+    pub fn disabled() -> StarlarkInterpreter {
+        StarlarkInterpreter { disabled: true, ..StarlarkInterpreter::for_live_decisions() }
     }
 
-    /// What to say where nothing is asked.
-    pub fn is_off(&self) -> Option<&'static str> {
-        let why = "no policy runs (--without-policies): jobs that a bundle in force is asked about wait or start as \
-                   `scheduler.policy_failure` says; `muster policy rollback` or `muster policy apply` puts another into \
-                   force, then restart without the flag";
-        self.is_off.then_some(why)
+    /// The warning to print if policies are disabled.
+    pub fn disabled_notice(&self) -> Option<&'static str> {
+        let notice = "policies are disabled (--without-policies): jobs of an active bundle wait or start according to \
+                      `scheduler.policy_failure`; run `muster policy rollback` or `muster policy apply`, then restart \
+                      without the flag";
+        self.disabled.then_some(notice)
     }
 
-    fn with(cluster: Patience, tenants: Patience) -> Starlark {
-        let workers = |confinement, patience| Workers::new(Launch::this_binary(), confinement, patience);
-        Starlark {
-            cluster: workers(cluster_confinement(), cluster),
-            tenants: workers(confinement(), tenants),
-            is_off: false,
-            logged: Mutex::default(),
+    fn with_settings(cluster: WorkerPoolSettings, tenants: WorkerPoolSettings) -> StarlarkInterpreter {
+        let workers =
+            |confinement, settings| WorkerPool::new(WorkerCommand::this_binary(), confinement, settings);
+        StarlarkInterpreter {
+            cluster_workers: workers(cluster_confinement(), cluster),
+            tenant_workers: workers(tenant_confinement(), tenants),
+            disabled: false,
+            logged_suspensions: Mutex::default(),
         }
     }
 
-    fn workers_for(&self, scope: &Scope) -> &Workers {
+    fn pool_for_scope(&self, scope: &PolicyScope) -> &WorkerPool {
         match scope {
-            Scope::Cluster => &self.cluster,
-            Scope::Tenant(_) => &self.tenants,
+            PolicyScope::Cluster => &self.cluster_workers,
+            PolicyScope::Tenant(_) => &self.tenant_workers,
         }
     }
 
-    /// The workers that a version is asked in, and by which name.
-    fn workers_of(&self, version: &Version) -> (&Workers, String) {
+    /// The worker pool of a version, and the name of its worker.
+    fn pool_and_key(&self, version: &BundleVersion) -> (&WorkerPool, String) {
         let name = match &version.scope {
-            // By its number too: a bundle that is applied again begins with a clean record.
-            Scope::Cluster => format!("{} {}", version.number, version.bundle.hash),
-            Scope::Tenant(tenant) => tenant.to_string(),
+            // With the number, so that a bundle that is applied again starts without its earlier failures.
+            PolicyScope::Cluster => format!("{} {}", version.number, version.bundle.hash),
+            PolicyScope::Tenant(tenant) => tenant.to_string(),
         };
-        (self.workers_for(&version.scope), name)
+        (self.pool_for_scope(&version.scope), name)
     }
 
-    fn ask<T>(
+    fn query<T>(
         &self,
-        version: &Version,
-        question: impl FnOnce(&dyn Caller) -> Result<T, PolicyError>,
+        version: &BundleVersion,
+        question: impl FnOnce(&dyn HookExecutor) -> Result<T, PolicyError>,
     ) -> Result<T, String> {
-        if self.is_off {
-            return Err(WITHOUT.to_string());
+        if self.disabled {
+            return Err(DISABLED_REASON.to_string());
         }
-        let (workers, name) = self.workers_of(version);
-        let answer = workers.ask(&name, &version.bundle, |guest| question(guest));
-        self.log_suspension(version, &name, workers.suspended(&name));
+        let (workers, name) = self.pool_and_key(version);
+        let answer = workers.query(&name, &version.bundle, |worker| question(worker));
+        self.log_suspension(version, &name, workers.suspension_reason(&name));
         answer.map_err(|error| error.to_string())
     }
 
-    /// Say once that a bundle is suspended, and once that it no longer is.
-    fn log_suspension(&self, version: &Version, name: &str, suspended: Option<String>) {
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Logs once that a bundle is suspended, and once that it is no longer suspended.
+    fn log_suspension(&self, version: &BundleVersion, name: &str, suspended: Option<String>) {
+        let mut logged = self.logged_suspensions.lock().unwrap_or_else(PoisonError::into_inner);
         let (number, scope) = (version.number, &version.scope);
         match suspended {
             Some(why) if logged.insert(name.to_string()) => {
-                error!(version = number, %scope, %why, "a policy bundle is suspended; `muster policy rollback` goes back");
+                error!(version = number, %scope, %why, "policy bundle suspended; consider `muster policy rollback`");
             }
             None if logged.remove(name) => {
-                info!(version = number, %scope, "a policy bundle answers again and is no longer suspended");
+                info!(version = number, %scope, "policy bundle answers again and is no longer suspended");
             }
             _ => {}
         }
     }
 
-    /// The same about many at once. Those of a tenant are asked one by one: each question has a clock of its own, and
-    /// one that takes too long spoils no other.
-    fn ask_each<J, T>(
+    /// Queries many jobs. A tenant bundle is queried job by job, each with its own deadline, so that one slow call does
+    /// not fail the others.
+    fn query_each<J, T>(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[J],
-        question: impl Fn(&dyn Caller, &[J]) -> Vec<Result<T, PolicyError>>,
+        question: impl Fn(&dyn HookExecutor, &[J]) -> Vec<Result<T, PolicyError>>,
     ) -> Vec<Result<T, String>> {
-        let nobody = || PolicyError::Ended { what: "nobody answered".to_string() };
-        let one_by_one = |job| {
-            let only = |policies: &dyn Caller| {
-                question(policies, std::slice::from_ref(job)).pop().unwrap_or_else(|| Err(nobody()))
+        let no_answer = || PolicyError::WorkerFailed { message: "the worker sent no answer".to_string() };
+        let query_one = |job| {
+            let single = |policies: &dyn HookExecutor| {
+                question(policies, std::slice::from_ref(job)).pop().unwrap_or_else(|| Err(no_answer()))
             };
-            self.ask(version, only)
+            self.query(version, single)
         };
-        let together = |policies: &dyn Caller| Ok(question(policies, jobs));
+        let batch = |policies: &dyn HookExecutor| Ok(question(policies, jobs));
         match &version.scope {
-            Scope::Tenant(_) => jobs.iter().map(one_by_one).collect(),
-            Scope::Cluster => match self.ask(version, together) {
-                Ok(said) => said.into_iter().map(|one| one.map_err(|error| error.to_string())).collect(),
+            PolicyScope::Tenant(_) => jobs.iter().map(query_one).collect(),
+            PolicyScope::Cluster => match self.query(version, batch) {
+                Ok(answers) => {
+                    answers.into_iter().map(|one| one.map_err(|error| error.to_string())).collect()
+                }
                 Err(error) => jobs.iter().map(|_| Err(error.clone())).collect(),
             },
         }
     }
 }
 
-/// A build for tests runs policies twenty times slower, on machines that do other things as well.
-fn slowness() -> u32 {
+/// Debug builds run policies about twenty times slower, on machines that are busy with other tests.
+fn debug_slowdown() -> u32 {
     if cfg!(debug_assertions) { 40 } else { 1 }
 }
 
-/// The bounds of every call.
-pub fn limits() -> Limits {
-    let usual = Limits::default();
-    Limits { time: usual.time * slowness(), load_time: usual.load_time * slowness(), ..usual }
+/// The limits of every call.
+pub fn call_limits() -> Limits {
+    let defaults = Limits::default();
+    Limits {
+        call_time: defaults.call_time * debug_slowdown(),
+        load_time: defaults.load_time * debug_slowdown(),
+        ..defaults
+    }
 }
 
-fn confinement() -> Confinement {
-    let (usual, limits) = (Confinement::default(), limits());
+fn tenant_confinement() -> Confinement {
+    let (defaults, limits) = (Confinement::default(), call_limits());
     Confinement {
-        call_time: usual.call_time * slowness(),
-        load_time: usual.load_time * slowness(),
-        cpu_seconds: usual.cpu_seconds * u64::from(slowness()),
+        call_time: defaults.call_time * debug_slowdown(),
+        load_time: defaults.load_time * debug_slowdown(),
+        cpu_seconds: defaults.cpu_seconds * u64::from(debug_slowdown()),
         limits,
-        ..usual
+        ..defaults
     }
 }
 
-/// Those of the bundle that operators apply: a letter of calls has longer, and its answers more room.
+/// The limits of the cluster bundle, which operators apply: more time per batch, and larger answers.
 pub fn cluster_confinement() -> Confinement {
-    let (usual, slowness) = (Confinement::default(), if cfg!(debug_assertions) { 4_u32 } else { 1 });
+    let (defaults, slowdown) = (Confinement::default(), if cfg!(debug_assertions) { 4_u32 } else { 1 });
     Confinement {
-        call_time: LETTER_TIME * slowness.min(2),
-        load_time: usual.load_time * slowness,
-        cpu_seconds: usual.cpu_seconds * u64::from(slowness),
-        answer_bytes: BATCH_BYTES,
-        ..confinement()
+        call_time: BATCH_TIMEOUT * slowdown.min(2),
+        load_time: defaults.load_time * slowdown,
+        cpu_seconds: defaults.cpu_seconds * u64::from(slowdown),
+        answer_bytes: BATCH_REPLY_BYTES_MAX,
+        ..tenant_confinement()
     }
 }
 
-impl Interpreter for Starlark {
-    fn compile(&self, scope: &Scope, files: BTreeMap<String, String>) -> Result<Bundle, Vec<String>> {
-        self.workers_for(scope).compile(files).map_err(|error| vec![error.to_string()])
+impl Interpreter for StarlarkInterpreter {
+    fn compile(
+        &self,
+        scope: &PolicyScope,
+        files: BTreeMap<String, String>,
+    ) -> Result<PolicyBundle, Vec<String>> {
+        self.pool_for_scope(scope).compile(files).map_err(|error| vec![error.to_string()])
     }
 
-    fn failing_tests(&self, scope: &Scope, files: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
-        self.workers_for(scope).test(files).map_err(|error| error.to_string())
+    fn failing_tests(
+        &self,
+        scope: &PolicyScope,
+        files: &BTreeMap<String, String>,
+    ) -> Result<Vec<String>, String> {
+        self.pool_for_scope(scope).run_tests(files).map_err(|error| error.to_string())
     }
 
-    fn suspended(&self, version: &Version) -> Option<String> {
-        let (workers, name) = self.workers_of(version);
-        if self.is_off { Some(WITHOUT.to_string()) } else { workers.suspended(&name) }
+    fn suspension_reason(&self, version: &BundleVersion) -> Option<String> {
+        let (workers, name) = self.pool_and_key(version);
+        if self.disabled { Some(DISABLED_REASON.to_string()) } else { workers.suspension_reason(&name) }
     }
 
-    fn admission_wait(&self) -> Duration {
+    fn admission_timeout(&self) -> Duration {
         if cfg!(debug_assertions) { Duration::from_secs(30) } else { Duration::from_secs(1) }
     }
 
-    fn admit(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
-        self.ask_each(version, jobs, |policies, jobs| hooks::admit_each(&policies, jobs))
+    fn admit(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Admission, String>> {
+        self.query_each(version, jobs, |policies, jobs| hooks::admit_each(&policies, jobs))
     }
 
     fn priority(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[(&JobView, &TenantView)],
     ) -> Vec<Result<Option<u32>, String>> {
-        self.ask_each(version, jobs, |policies, jobs| hooks::priority_each(&policies, jobs))
+        self.query_each(version, jobs, |policies, jobs| hooks::priority_each(&policies, jobs))
     }
 
     fn score(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         jobs: &[&JobView],
         nodes: &[NodeView],
     ) -> Vec<Result<Vec<i64>, String>> {
-        self.ask_each(version, jobs, |policies, jobs| hooks::score_each(&policies, jobs, nodes))
+        self.query_each(version, jobs, |policies, jobs| hooks::score_each(&policies, jobs, nodes))
     }
 
-    fn power(&self, version: &Version, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
-        self.ask_each(version, jobs, |policies, jobs| hooks::power_each(&policies, jobs))
+    fn power(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>> {
+        self.query_each(version, jobs, |policies, jobs| hooks::power_each(&policies, jobs))
     }
 
     fn victims(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         job: &JobView,
         candidates: &[CandidateView],
     ) -> Result<BTreeSet<JobId>, String> {
-        self.ask(version, |policies| hooks::victims(&policies, job, candidates))
+        self.query(version, |policies| hooks::victims(&policies, job, candidates))
     }
 
     fn limit(
         &self,
-        version: &Version,
+        version: &BundleVersion,
         tenants: &[(&TenantView, &ClusterView)],
     ) -> Vec<Result<GpuLimit, String>> {
-        self.ask_each(version, tenants, |policies, tenants| hooks::limit_each(&policies, tenants))
+        self.query_each(version, tenants, |policies, tenants| hooks::limit_each(&policies, tenants))
     }
 
-    fn retry(&self, version: &Version, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
-        self.ask(version, |policies| hooks::retry(&policies, job, failure))
+    fn retry(&self, version: &BundleVersion, job: &JobView, failure: &FailureView) -> Result<Retry, String> {
+        self.query(version, |policies| hooks::retry(&policies, job, failure))
     }
 }

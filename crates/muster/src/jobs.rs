@@ -1,20 +1,18 @@
-//! Jobs as the commands handle them: which one is meant, and what became of it.
+//! Jobs as the commands handle them: resolving the id a user gives, fetching a job, its outcome and exit status.
 
 use std::str::FromStr;
 
 use muster_core::JobId;
 use muster_protocol::job::{Job, JobList, JobState, JobSummary};
 
-use crate::client::{Client, Target};
-use crate::commands::Code;
-use crate::error::{CliError, Exit};
+use crate::client::{Client, RequestTarget};
+use crate::error::{CliError, Exit, ExitStatus};
 
-/// A job as a person names it: `job-42`, `42`, `job-42.3`, or `-` for the caller's newest one.
+/// A job as the user names it: `job-42`, `42`, `job-42.3`, or `-` for the user's newest job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobRef {
-    /// By its id.
     Id(JobId),
-    /// The caller's job that was accepted last.
+    /// The job of the caller that was submitted last.
     Newest,
 }
 
@@ -27,50 +25,48 @@ impl FromStr for JobRef {
 }
 
 impl JobRef {
-    /// The id, asking the server where that is needed.
+    /// The id; asks the server for the newest job.
     pub fn resolve(self, client: &Client) -> Result<JobId, CliError> {
         match self {
             JobRef::Id(id) => Ok(id),
-            JobRef::Newest => newest(client),
+            JobRef::Newest => newest_job(client),
         }
     }
 }
 
-fn newest(client: &Client) -> Result<JobId, CliError> {
-    let page: JobList = client.get(Target::new("jobs").with("limit", 1).with("mine", true))?;
+fn newest_job(client: &Client) -> Result<JobId, CliError> {
+    let page: JobList = client.get(RequestTarget::new("jobs").query("limit", 1).query("mine", true))?;
     let none = || {
         CliError::new(Exit::NotFound, "`-` means your newest job, and you have none yet")
             .hint("`muster submit -- sleep 60`, or name a job by its id")
     };
-    let task: JobId = id_of(&page.jobs.first().ok_or_else(none)?.id)?;
-    // Of an array, the whole: its last task alone is never what is meant.
+    let task: JobId = parse_job_id(&page.jobs.first().ok_or_else(none)?.id)?;
+    // For an array `-` means the whole array, not its last task.
     Ok(JobId::single(task.number))
 }
 
-/// An id as the server writes it.
-pub fn id_of(text: &str) -> Result<JobId, CliError> {
+/// Parses an id from a response of the server.
+pub fn parse_job_id(text: &str) -> Result<JobId, CliError> {
     text.parse().map_err(|error: muster_core::ids::NotAJobId| CliError::failed(error.to_string()))
 }
 
-/// The address of a job.
-pub fn target(job: JobId) -> Target {
-    Target::new("jobs").at(&job.to_string())
+pub fn job_target(job: JobId) -> RequestTarget {
+    RequestTarget::new("jobs").segment(&job.to_string())
 }
 
-/// All about a job.
-pub fn fetch(client: &Client, job: JobId) -> Result<Job, CliError> {
-    client.get(target(job))
+pub fn fetch_job(client: &Client, job: JobId) -> Result<Job, CliError> {
+    client.get(job_target(job))
 }
 
-/// How many tasks an id means, where it means a whole array.
-pub fn tasks_of(client: &Client, job: JobId) -> Result<Option<u64>, CliError> {
+/// The number of jobs in the array; `None` if the id is not that of a whole array.
+pub fn array_task_count(client: &Client, job: JobId) -> Result<Option<u64>, CliError> {
     if job.index.is_some() {
         return Ok(None);
     }
-    Ok(fetch(client, job)?.array.map(|counts| counts.values().sum()))
+    Ok(fetch_job(client, job)?.array.map(|counts| counts.values().sum()))
 }
 
-/// Whether nothing more will become of it, or of any task of it.
+/// Whether the job, or every job of the array, has ended.
 pub fn has_ended(job: &Job) -> bool {
     match &job.array {
         Some(counts) => {
@@ -80,39 +76,43 @@ pub fn has_ended(job: &Job) -> bool {
     }
 }
 
-/// Whether a job in this state stays in it.
+/// Whether the state is final.
 pub fn is_terminal(state: JobState) -> bool {
     matches!(state, JobState::Completed | JobState::Failed | JobState::Cancelled)
 }
 
-/// What `run` and `wait` return for a job that has ended: its own code, 128 + signal, or 1 when it has none of
-/// its own. A job that did not end well never gives 0; an array gives 0 when all of its tasks ended well.
-pub fn code_of(job: &Job) -> Code {
-    let Some(counts) = &job.array else { return own_code(&job.summary) };
-    if counts.keys().all(|state| state == "completed") { Code::DONE } else { Code(Exit::Failed as u8) }
+/// The exit status of `run` and `wait` for a job that has ended: its exit code, 128 + signal, or 1 if it has neither.
+/// A job that did not complete never gives 0; an array gives 0 only if all of its jobs completed.
+pub fn exit_status_of(job: &Job) -> ExitStatus {
+    let Some(counts) = &job.array else { return own_exit_status(&job.summary) };
+    if counts.keys().all(|state| state == "completed") {
+        ExitStatus::SUCCESS
+    } else {
+        ExitStatus(Exit::Failed as u8)
+    }
 }
 
-fn own_code(job: &JobSummary) -> Code {
+fn own_exit_status(job: &JobSummary) -> ExitStatus {
     let own = match (job.exit_code, job.signal) {
         (_, Some(signal)) => 128_i32.saturating_add(signal),
         (Some(code), None) => code,
         (None, None) => 0,
     };
     match (job.state, u8::try_from(own & 0xff).unwrap_or(1)) {
-        (JobState::Completed, _) => Code::DONE,
-        (_, 0) => Code(Exit::Failed as u8),
-        (_, code) => Code(code),
+        (JobState::Completed, _) => ExitStatus::SUCCESS,
+        (_, 0) => ExitStatus(Exit::Failed as u8),
+        (_, code) => ExitStatus(code),
     }
 }
 
-/// How it ended, in a few words.
-pub fn ending(job: &Job) -> String {
-    let Some(counts) = &job.array else { return own_ending(&job.summary) };
+/// How the job ended, in one line.
+pub fn outcome_text(job: &Job) -> String {
+    let Some(counts) = &job.array else { return own_outcome_text(&job.summary) };
     let counts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     format!("{} {}", job.summary.id, counts.join(", "))
 }
 
-fn own_ending(job: &JobSummary) -> String {
+fn own_outcome_text(job: &JobSummary) -> String {
     let because = if job.message.is_empty() { String::new() } else { format!(": {}", job.message) };
     format!("{} {}{because}", job.id, job.phase.to_lowercase())
 }

@@ -1,6 +1,6 @@
-//! What goes to standard output: lists and cards, in the format that was asked for.
+//! Standard output: lists and cards in the format that `-o` selects.
 //!
-//! Data goes to standard output, talk to standard error. Ids and reasons are never cut.
+//! Results go to standard output, messages to standard error. Ids and reasons are never truncated.
 
 mod card;
 mod csv;
@@ -16,7 +16,7 @@ use crate::error::CliError;
 pub use card::Card;
 pub use table::{Cell, Column, Tint};
 
-/// Flags of a read that shows one thing.
+/// Flags of a command that shows one object.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ShowArgs {
     /// table, wide, json, yaml, csv or name
@@ -25,37 +25,36 @@ pub struct ShowArgs {
     pub output: Format,
 }
 
-/// Flags of a read that shows many things.
+/// Flags of a command that lists objects.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ListArgs {
     #[command(flatten)]
     pub show: ShowArgs,
-    /// Leave out the line of titles
+    /// Omit the header line
     #[arg(long, help_heading = "Output")]
     pub no_headers: bool,
-    /// Only these columns, in this order, for example `id,name`
+    /// Print only these columns, in this order, for example `id,name`
     #[arg(long, value_delimiter = ',', value_name = "NAMES", help_heading = "Output")]
     pub columns: Vec<String>,
-    /// Sort by this column; `-` before the name turns the order around
+    /// Sort by this column; `-` before the name reverses the order
     #[arg(long, value_name = "NAME", allow_hyphen_values = true, help_heading = "Output")]
     pub sort: Option<String>,
-    /// Print at most this many, after sorting; 0 prints all
+    /// Print at most this many rows, after sorting; 0 prints all
     #[arg(long, value_name = "N", help_heading = "Output")]
     pub limit: Option<usize>,
 }
 
 impl ListArgs {
-    /// The most rows to print: as asked, where 0 is all, else so many.
-    pub fn most(&self, unless_said: usize) -> usize {
+    /// The maximum number of rows: `--limit`, of which 0 is all, else `default`.
+    pub fn row_limit(&self, default: usize) -> usize {
         match self.limit {
             Some(0) => usize::MAX,
             Some(limit) => limit,
-            None => unless_said,
+            None => default,
         }
     }
 }
 
-/// How data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
     /// Columns for people
@@ -63,115 +62,119 @@ pub enum Format {
     Table,
     /// More columns
     Wide,
-    /// As the API says it
+    /// The response of the API
     Json,
-    /// The same as YAML
+    /// The response of the API as YAML
     Yaml,
     /// All columns, separated by commas
     Csv,
-    /// Names only, one a line
+    /// Names only, one per line
     Name,
 }
 
-/// Print a list. `whole` is what the API said, for formats that machines read; the first column is the name.
+/// Prints a list. `response` is the API's response, for JSON and YAML; the first column is the name.
 pub fn list<T>(
     args: &ListArgs,
     color: bool,
     columns: &[Column<T>],
     rows: Vec<T>,
-    whole: &impl Serialize,
+    response: &impl Serialize,
 ) -> Result<(), CliError> {
-    list_with_total(args, color, columns, (rows, None), whole)
+    list_with_total(args, color, columns, (rows, None), response)
 }
 
-/// The same with a last row for people, which is neither sorted nor cut.
+/// Prints a list whose tables end with a total row, which is neither sorted nor limited.
 pub fn list_with_total<T>(
     args: &ListArgs,
     color: bool,
     columns: &[Column<T>],
     (mut rows, total): (Vec<T>, Option<T>),
-    whole: &impl Serialize,
+    response: &impl Serialize,
 ) -> Result<(), CliError> {
-    if let Some(text) = for_machines(args.show.output, whole)? {
-        return print(&text);
+    if let Some(text) = structured_text(args.show.output, response)? {
+        return print_stdout(&text);
     }
     if let Some(by) = &args.sort {
-        sort::by_column(columns, &mut rows, by)?;
+        sort::sort_by_column(columns, &mut rows, by)?;
     }
-    rows.truncate(args.most(usize::MAX));
-    let for_people = matches!(args.show.output, Format::Table | Format::Wide);
-    rows.extend(total.filter(|_| for_people));
-    let chosen = table::choose(columns, &args.columns, args.show.output)?;
+    rows.truncate(args.row_limit(usize::MAX));
+    let is_table = matches!(args.show.output, Format::Table | Format::Wide);
+    rows.extend(total.filter(|_| is_table));
+    let chosen = table::select_columns(columns, &args.columns, args.show.output)?;
     let text = match args.show.output {
-        Format::Csv => csv::text(&chosen, &rows, !args.no_headers),
-        Format::Name => names(columns, &rows),
-        _ => table::text(&chosen, &rows, !args.no_headers, color),
+        Format::Csv => csv::csv_text(&chosen, &rows, !args.no_headers),
+        Format::Name => names_text(columns, &rows),
+        _ => table::table_text(&chosen, &rows, !args.no_headers, color),
     };
-    print(&text)
+    print_stdout(&text)
 }
 
-/// Refuse columns that do not exist, before anything is asked of a server.
+/// Refuses unknown columns before a request is sent.
 pub fn check_columns<T>(args: &ListArgs, columns: &[Column<T>]) -> Result<(), CliError> {
     let sort = args.sort.as_deref().map(|by| by.strip_prefix('-').unwrap_or(by));
     args.columns
         .iter()
         .map(String::as_str)
         .chain(sort)
-        .try_for_each(|name| table::find(columns, name).map(drop))
+        .try_for_each(|name| table::find_column(columns, name).map(drop))
 }
 
-/// A table for people, to stand among other things.
+/// A table as text, for a larger output.
 pub fn table<T>(columns: &[Column<T>], rows: &[T], color: bool) -> String {
-    table::text(&columns.iter().collect::<Vec<_>>(), rows, true, color)
+    table::table_text(&columns.iter().collect::<Vec<_>>(), rows, true, color)
 }
 
-/// Print one thing.
-pub fn show(args: &ShowArgs, card: &Card, name: &str, whole: &impl Serialize) -> Result<(), CliError> {
-    if let Some(text) = for_machines(args.output, whole)? {
-        return print(&text);
+/// Prints one object.
+pub fn show(args: &ShowArgs, card: &Card, name: &str, response: &impl Serialize) -> Result<(), CliError> {
+    if let Some(text) = structured_text(args.output, response)? {
+        return print_stdout(&text);
     }
     match args.output {
-        Format::Name => print(&format!("{name}\n")),
-        Format::Csv => print(&card.csv()),
-        _ => print(&card.text()),
+        Format::Name => print_stdout(&format!("{name}\n")),
+        Format::Csv => print_stdout(&card.csv()),
+        _ => print_stdout(&card.text()),
     }
 }
 
-/// Print something that has no columns: as it is for people, else as the API said it.
-pub fn say(args: &ShowArgs, text: &str, name: &str, whole: &impl Serialize) -> Result<(), CliError> {
-    match for_machines(args.output, whole)? {
-        Some(text) => print(&text),
-        None if args.output == Format::Name => print(&format!("{name}\n")),
-        None => print(text),
+/// Prints free text, or the API's response as JSON or YAML.
+pub fn print_text(
+    args: &ShowArgs,
+    text: &str,
+    name: &str,
+    response: &impl Serialize,
+) -> Result<(), CliError> {
+    match structured_text(args.output, response)? {
+        Some(text) => print_stdout(&text),
+        None if args.output == Format::Name => print_stdout(&format!("{name}\n")),
+        None => print_stdout(text),
     }
 }
 
-/// Write to standard output.
-pub fn print(text: &str) -> Result<(), CliError> {
+pub fn print_stdout(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// Say something to the person, beside the data. Nobody there to listen is fine.
-pub fn talk(text: &str) {
+/// Prints a message beside the results. A closed standard error is not an error.
+pub fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-fn for_machines(format: Format, whole: &impl Serialize) -> Result<Option<String>, CliError> {
+fn structured_text(format: Format, response: &impl Serialize) -> Result<Option<String>, CliError> {
     match format {
-        Format::Json => Ok(Some(format!("{}\n", muster_json::to_string_pretty(whole)))),
-        Format::Yaml => yaml(whole).map(Some),
+        Format::Json => Ok(Some(format!("{}\n", muster_json::to_string_pretty(response)))),
+        Format::Yaml => yaml(response).map(Some),
         Format::Table | Format::Wide | Format::Csv | Format::Name => Ok(None),
     }
 }
 
-fn yaml(whole: &impl Serialize) -> Result<String, CliError> {
-    serde_saphyr::to_string(whole)
+fn yaml(response: &impl Serialize) -> Result<String, CliError> {
+    serde_saphyr::to_string(response)
         .map_err(|error| CliError::failed(format!("cannot write this as YAML: {error}")))
 }
 
-fn names<T>(columns: &[Column<T>], rows: &[T]) -> String {
+fn names_text<T>(columns: &[Column<T>], rows: &[T]) -> String {
     let name = |row| columns.first().map(|column| (column.cell)(row).text).unwrap_or_default();
     rows.iter().map(|row| format!("{}\n", name(row))).collect()
 }

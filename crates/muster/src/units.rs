@@ -1,14 +1,10 @@
-//! Amounts as people write and read them: durations, memory, moments.
+//! Parsing and formatting of durations, times, memory sizes and counts.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-
-const SECOND: i64 = 1_000;
-const MINUTE: i64 = 60 * SECOND;
-const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
+use muster_core::time::{self, DAY, HOUR, MINUTE, SECOND};
 
 /// Milliseconds since the Unix epoch, by this machine's clock.
 pub fn now_ms() -> i64 {
@@ -16,54 +12,56 @@ pub fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Read `90s`, `2h`, `1h30m`, `7d`, or Slurm's `2:30:00` and `1-12:00:00`. What could be two things is refused.
-pub fn duration_ms(text: &str) -> Result<i64, String> {
-    if number(text).is_some() {
+/// Parses `90s`, `2h`, `1h30m`, `7d`, or Slurm's `2:30:00` and `1-12:00:00`. Ambiguous text such as `18:00` is refused.
+pub fn parse_duration_ms(text: &str) -> Result<i64, String> {
+    if parse_digits(text).is_some() {
         return Err(format!("`{text}` has no unit; write `{text}s`, `{text}m` or `{text}h`"));
     }
-    if text.split(':').count() == 2 && !text.contains('-') && clock_ms(text).is_some() {
+    if text.split(':').count() == 2 && !text.contains('-') && parse_slurm_duration_ms(text).is_some() {
         let first = text.split(':').next().unwrap_or_default();
-        return Err(format!("`{text}` may be minutes or hours; write for example `{first}m` or `{first}h`"));
+        return Err(format!(
+            "`{text}` is ambiguous (minutes or hours); write for example `{first}m` or `{first}h`"
+        ));
     }
-    spelled_ms(text)
+    parse_units_or_slurm_ms(text)
 }
 
-/// A time limit, and how it was read where Slurm has a rule that not everybody knows.
+/// A time limit, with a note if it was parsed by a rule of Slurm that not every user knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeLimit {
-    /// Milliseconds.
     pub ms: i64,
-    /// What to tell the person.
+    /// How the text was parsed, for standard error.
     pub note: Option<String>,
 }
 
-/// Read a time limit as Slurm does: a bare number is minutes, `30:00` is minutes and seconds.
-pub fn time_limit(text: &str) -> Result<TimeLimit, String> {
-    let bare = number(text).map(|minutes| minutes.checked_mul(MINUTE));
+/// Parses a time limit as Slurm does: a bare number is minutes, `30:00` is minutes and seconds.
+pub fn parse_time_limit(text: &str) -> Result<TimeLimit, String> {
+    let bare = parse_digits(text).map(|minutes| minutes.checked_mul(MINUTE));
     let ms = match bare {
-        Some(ms) => ms.ok_or_else(|| format!("`{text}` minutes are longer than any machine lives"))?,
-        None => spelled_ms(text)?,
+        Some(ms) => ms.ok_or_else(|| format!("`{text}` minutes is out of range"))?,
+        None => parse_units_or_slurm_ms(text)?,
     };
     let note = match text.contains(':') && text.split(':').count() == 2 && !text.contains('-') {
-        true => Some(format!("time limit `{text}` is minutes and seconds: {}", span(ms))),
-        false => bare.map(|_| format!("time limit `{text}` is in minutes: {}", span(ms))),
+        true => Some(format!("time limit `{text}` is minutes and seconds: {}", duration_text(ms))),
+        false => bare.map(|_| format!("time limit `{text}` is in minutes: {}", duration_text(ms))),
     };
     Ok(TimeLimit { ms, note })
 }
 
-fn spelled_ms(text: &str) -> Result<i64, String> {
+fn parse_units_or_slurm_ms(text: &str) -> Result<i64, String> {
     let slurm = text.contains([':', '-']);
-    let read = if slurm { clock_ms(text) } else { parts_ms(text) };
+    let read = if slurm { parse_slurm_duration_ms(text) } else { time::parse_duration_with(text, unit_ms) };
     read.ok_or_else(|| format!("`{text}` is not a duration; write for example `90s`, `2h`, `1h30m` or `7d`"))
 }
 
-/// `minutes:seconds`, `hours:minutes:seconds`, and `days-hours[:minutes[:seconds]]`. Only the first field is free.
-fn clock_ms(text: &str) -> Option<i64> {
+/// `minutes:seconds`, `hours:minutes:seconds`, and `days-hours[:minutes[:seconds]]`. All fields but the first are
+/// bounded (60 seconds, 60 minutes, 24 hours).
+fn parse_slurm_duration_ms(text: &str) -> Option<i64> {
     let (days, clock) = match text.split_once('-') {
-        Some((days, clock)) => (Some(number(days)?), clock),
+        Some((days, clock)) => (Some(parse_digits(days)?), clock),
         None => (None, text),
     };
-    let fields = clock.split(':').map(number).collect::<Option<Vec<i64>>>()?;
+    let fields = clock.split(':').map(parse_digits).collect::<Option<Vec<i64>>>()?;
     let units: &[i64] = match (days, fields.len()) {
         (None, 2) => &[MINUTE, SECOND],
         (_, 3) => &[HOUR, MINUTE, SECOND],
@@ -81,20 +79,6 @@ fn clock_ms(text: &str) -> Option<i64> {
     parts.try_fold(0_i64, |sum, (count, unit)| sum.checked_add(count.checked_mul(unit)?))
 }
 
-fn parts_ms(text: &str) -> Option<i64> {
-    let mut rest = text;
-    let mut sum = 0_i64;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let (count, after) = rest.split_at(digits);
-        let letters = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-        let (unit, after) = after.split_at(letters);
-        sum = sum.checked_add(number(count)?.checked_mul(unit_ms(unit)?)?)?;
-        rest = after;
-    }
-    (!text.is_empty()).then_some(sum)
-}
-
 fn unit_ms(unit: &str) -> Option<i64> {
     Some(match unit {
         "ms" => 1,
@@ -107,20 +91,20 @@ fn unit_ms(unit: &str) -> Option<i64> {
     })
 }
 
-fn number(text: &str) -> Option<i64> {
+fn parse_digits(text: &str) -> Option<i64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// Read a part of a GPU: `0.5`.
-pub fn share(text: &str) -> Result<f64, String> {
+/// Parses a GPU share such as `0.5`.
+pub fn parse_gpu_share(text: &str) -> Result<f64, String> {
     let bad =
-        || format!("`{text}` is not a part of a GPU; write a number above 0 and up to 1, for example `0.5`");
+        || format!("`{text}` is not a GPU share; write a number above 0 and up to 1, for example `0.5`");
     text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0).ok_or_else(bad)
 }
 
-/// Read `40G`, `512M`, `1.5T`, `64GiB`, or plain MiB. Everything is binary: 1 G is 1,024 MiB.
-pub fn memory_mib(text: &str) -> Result<u64, String> {
+/// Parses `40G`, `512M`, `1.5T`, `64GiB`, or a plain number of MiB. All units are binary: 1 G is 1,024 MiB.
+pub fn parse_memory_mib(text: &str) -> Result<u64, String> {
     let bad = || format!("`{text}` is not an amount of memory; write for example `40G`, `512M` or `1.5T`");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (count, unit) = text.split_at(digits);
@@ -137,8 +121,8 @@ pub fn memory_mib(text: &str) -> Result<u64, String> {
     Ok(mib.round() as u64)
 }
 
-/// `64 GiB`, `512 MiB`: as few digits as say the truth.
-pub fn memory(mib: u64) -> String {
+/// `64 GiB`, `79.6 GiB`, `512 MiB`.
+pub fn memory_text(mib: u64) -> String {
     match mib {
         0..1024 => format!("{mib} MiB"),
         _ if mib.is_multiple_of(1024) => format!("{} GiB", mib / 1024),
@@ -146,15 +130,14 @@ pub fn memory(mib: u64) -> String {
     }
 }
 
-/// Read how many GPUs: `2`.
-pub fn gpus(text: &str) -> Result<u32, String> {
+pub fn parse_gpu_count(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| {
         format!("`{text}` is not a number of GPUs; write a whole number from 0 on, for example `2`")
     })
 }
 
-/// An amount with two digits after the point, and with more where it is small: only nothing reads `0.00`.
-pub fn amount(amount: f64) -> String {
+/// An amount with two decimals, and with more if it is small: only zero is printed as `0.00`.
+pub fn amount_text(amount: f64) -> String {
     match amount.abs() {
         small if small > 0.0 && small < 0.0001 => format!("{amount:.8}"),
         small if small > 0.0 && small < 1.0 => format!("{amount:.4}"),
@@ -163,7 +146,7 @@ pub fn amount(amount: f64) -> String {
 }
 
 /// `1 GPU`, `2 GPUs`.
-pub fn count(number: impl Into<u64>, word: &str) -> String {
+pub fn count_text(number: impl Into<u64>, word: &str) -> String {
     match number.into() {
         1 => format!("1 {word}"),
         number => format!("{number} {word}s"),
@@ -171,17 +154,17 @@ pub fn count(number: impl Into<u64>, word: &str) -> String {
 }
 
 /// `5,012`.
-pub fn thousands(number: u64) -> String {
+pub fn thousands_text(number: u64) -> String {
     let digits = number.to_string();
-    let place = |(place, digit): (usize, char)| {
-        let comma = place > 0 && (digits.len() - place).is_multiple_of(3);
+    let with_comma = |(index, digit): (usize, char)| {
+        let comma = index > 0 && (digits.len() - index).is_multiple_of(3);
         [comma.then_some(','), Some(digit)]
     };
-    digits.chars().enumerate().flat_map(place).flatten().collect()
+    digits.chars().enumerate().flat_map(with_comma).flatten().collect()
 }
 
 /// `14s`, `2m05s`, `3h20m`, `2d04h`: two units at most.
-pub fn span(ms: i64) -> String {
+pub fn duration_text(ms: i64) -> String {
     let ms = ms.max(0);
     let (days, hours) = (ms / DAY, ms / HOUR % 24);
     let (minutes, seconds) = (ms / MINUTE % 60, ms / SECOND % 60);
@@ -193,56 +176,58 @@ pub fn span(ms: i64) -> String {
     }
 }
 
-/// A span in the words of the server, which `muster why` repeats: `1s128ms`, `15s`, `1h2m3s`.
-pub fn ran(ms: i64) -> String {
-    // As there: nobody reads the milliseconds of something that took minutes.
-    let ms = if ms >= 10 * SECOND { ms / SECOND * SECOND } else { ms };
-    muster_agent::duration::humane(ms)
+/// A span in the format of the server's sentences: `1s128ms`, `15s`, `1h2m3s`.
+pub fn runtime_text(ms: i64) -> String {
+    time::format_duration_rounded_ms(ms)
 }
 
-/// A moment where the user is, `2026-11-15 04:21:05+01:00`; in UTC `2026-11-15 03:21:05Z`. Always with its
-/// distance from UTC, so that lines from two machines can be compared.
-pub fn moment(ms: i64) -> String {
-    moment_in(ms, TimeZone::system())
+/// A moment in the user's time zone, `2026-11-15 04:21:05+01:00`; in UTC `2026-11-15 03:21:05Z`. Always with its
+/// offset from UTC, so that output of two machines can be compared.
+pub fn local_time_text(ms: i64) -> String {
+    time_text_in(ms, TimeZone::system())
 }
 
-fn moment_in(ms: i64, zone: TimeZone) -> String {
+fn time_text_in(ms: i64, zone: TimeZone) -> String {
     let Ok(moment) = Timestamp::from_millisecond(ms) else { return format!("{ms} ms") };
     let zoned = moment.to_zoned(zone);
     let format = if zoned.offset().is_zero() { "%Y-%m-%d %H:%M:%SZ" } else { "%Y-%m-%d %H:%M:%S%:z" };
     zoned.strftime(format).to_string()
 }
 
-/// The clock time of a moment where the user is, `03:21:05`.
-pub fn clock(ms: i64) -> String {
+/// The clock time of a moment in the user's time zone, `03:21:05`.
+pub fn local_clock_text(ms: i64) -> String {
     match Timestamp::from_millisecond(ms) {
         Ok(moment) => moment.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string(),
         Err(_) => format!("{ms} ms"),
     }
 }
 
-/// A sentence of the server, with the moments in it where the user is. The server writes `2026-11-15T03:21:05Z`.
-pub fn localized(sentence: &str) -> String {
+/// A sentence of the server with its moments (`2026-11-15T03:21:05Z`) in the user's time zone.
+pub fn localize_timestamps(sentence: &str) -> String {
     let word = |word: &str| match word.parse::<Timestamp>() {
-        Ok(moment) if word.contains('T') => self::moment(moment.as_millisecond()),
+        Ok(moment) if word.contains('T') => self::local_time_text(moment.as_millisecond()),
         _ => word.to_string(),
     };
     sentence.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// The same with the date where it is not the day of `now_ms`: `2026-03-02 03:21:05`.
-pub fn day_clock(ms: i64, now_ms: i64) -> String {
+/// The clock time, with the date if it is not the day of `now_ms`: `2026-03-02 03:21:05`.
+pub fn local_clock_text_with_date(ms: i64, now_ms: i64) -> String {
     let day =
         |ms: i64| Timestamp::from_millisecond(ms).ok().map(|moment| moment.to_zoned(TimeZone::UTC).date());
     match day(ms) {
-        Some(date) if Some(date) != day(now_ms) => format!("{date} {}", clock(ms)),
-        _ => clock(ms),
+        Some(date) if Some(date) != day(now_ms) => format!("{date} {}", local_clock_text(ms)),
+        _ => local_clock_text(ms),
     }
 }
 
-/// A range of moments; the date of its end is told too where the range does not end on the day it begins.
-pub fn range(from_ms: i64, to_ms: i64, now_ms: i64) -> String {
-    format!("{} to {}", day_clock(from_ms, now_ms), day_clock(to_ms, now_ms))
+/// A range of moments, each with its date if it is not the day of `now_ms`.
+pub fn time_range_text(from_ms: i64, to_ms: i64, now_ms: i64) -> String {
+    format!(
+        "{} to {}",
+        local_clock_text_with_date(from_ms, now_ms),
+        local_clock_text_with_date(to_ms, now_ms)
+    )
 }
 
 #[cfg(test)]
@@ -252,8 +237,8 @@ mod tests {
     #[test]
     fn a_moment_of_another_day_has_its_date() {
         let now = 14 * HOUR;
-        assert_eq!(range(now + HOUR, now + 2 * HOUR, now), "15:00:00 to 16:00:00");
-        assert_eq!(range(now + MINUTE, now + 11 * HOUR, now), "14:01:00 to 1970-01-02 01:00:00");
+        assert_eq!(time_range_text(now + HOUR, now + 2 * HOUR, now), "15:00:00 to 16:00:00");
+        assert_eq!(time_range_text(now + MINUTE, now + 11 * HOUR, now), "14:01:00 to 1970-01-02 01:00:00");
     }
 
     #[test]
@@ -270,18 +255,18 @@ mod tests {
             ("1-12:00:00", 36 * HOUR),
         ];
         for (text, ms) in cases {
-            assert_eq!(duration_ms(text), Ok(ms), "{text}");
+            assert_eq!(parse_duration_ms(text), Ok(ms), "{text}");
         }
         for text in ["", "h", "2x", "-1h", "1:2:3:4", "1h-", "99999999999999999999d", "1:60:00", "1-24"] {
-            assert!(duration_ms(text).is_err(), "{text}");
+            assert!(parse_duration_ms(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn what_could_be_two_spans_is_refused_or_told() {
-        assert!(duration_ms("30").unwrap_err().contains("`30` has no unit"));
-        assert!(duration_ms("18:00").unwrap_err().contains("may be minutes or hours"));
-        let limit = |text: &str| time_limit(text).map(|limit| (limit.ms, limit.note));
+    fn ambiguous_durations_are_rejected_or_explained() {
+        assert!(parse_duration_ms("30").unwrap_err().contains("`30` has no unit"));
+        assert!(parse_duration_ms("18:00").unwrap_err().contains("is ambiguous (minutes or hours)"));
+        let limit = |text: &str| parse_time_limit(text).map(|limit| (limit.ms, limit.note));
         assert_eq!(limit("2h"), Ok((2 * HOUR, None)));
         assert_eq!(limit("2:30:00"), Ok((150 * MINUTE, None)));
         let minutes = "time limit `30:00` is minutes and seconds: 30m00s";
@@ -294,13 +279,13 @@ mod tests {
     fn memory_is_binary() {
         for (text, mib) in [("40G", 40_960), ("512M", 512), ("1.5T", 1_572_864), ("64GiB", 65_536), ("7", 7)]
         {
-            assert_eq!(memory_mib(text), Ok(mib), "{text}");
+            assert_eq!(parse_memory_mib(text), Ok(mib), "{text}");
         }
         for text in ["", "G", "-1G", "1.2.3G", "4P", "0.1M", "1e9"] {
-            assert!(memory_mib(text).is_err(), "{text}");
+            assert!(parse_memory_mib(text).is_err(), "{text}");
         }
         assert_eq!(
-            (memory(65_536), memory(512), memory(81_559)),
+            (memory_text(65_536), memory_text(512), memory_text(81_559)),
             ("64 GiB".into(), "512 MiB".into(), "79.6 GiB".into())
         );
     }
@@ -308,7 +293,7 @@ mod tests {
     #[test]
     fn long_numbers_have_commas() {
         for (number, text) in [(0, "0"), (999, "999"), (5_012, "5,012"), (1_000_000, "1,000,000")] {
-            assert_eq!(thousands(number), text);
+            assert_eq!(thousands_text(number), text);
         }
     }
 
@@ -317,19 +302,19 @@ mod tests {
         let cases =
             [(0, "0s"), (14_999, "14s"), (125_000, "2m05s"), (12_000_000, "3h20m"), (187_200_000, "2d04h")];
         for (ms, text) in cases {
-            assert_eq!(span(ms), text);
+            assert_eq!(duration_text(ms), text);
         }
     }
 
     #[test]
-    fn runs_are_told_as_the_server_does() {
+    fn runtimes_are_written_as_the_server_writes_them() {
         for (ms, text) in [(0, "0s"), (1_128, "1s128ms"), (14_999, "14s"), (3_723_004, "1h2m3s")] {
-            assert_eq!(ran(ms), text);
+            assert_eq!(runtime_text(ms), text);
         }
     }
 
     #[test]
-    fn only_nothing_reads_as_nothing() {
+    fn small_amounts_never_round_to_zero() {
         for (value, text) in [
             (0.0, "0.00"),
             (0.000_000_28, "0.00000028"),
@@ -338,26 +323,29 @@ mod tests {
             (1.0, "1.00"),
             (12.345, "12.35"),
         ] {
-            assert_eq!(amount(value), text);
+            assert_eq!(amount_text(value), text);
         }
     }
 
     #[test]
-    fn gpus_are_counted_from_none_on() {
-        assert_eq!((gpus("0"), gpus("8")), (Ok(0), Ok(8)));
+    fn gpu_counts_are_whole_numbers_from_zero() {
+        assert_eq!((parse_gpu_count("0"), parse_gpu_count("8")), (Ok(0), Ok(8)));
         for text in ["-1", "many", "", "1.5", "99999999999"] {
-            assert!(gpus(text).unwrap_err().contains("is not a number of GPUs"), "{text}");
+            assert!(parse_gpu_count(text).unwrap_err().contains("is not a number of GPUs"), "{text}");
         }
     }
 
     #[test]
-    fn moments_are_where_the_user_is() {
+    fn moments_are_shown_in_the_local_time_zone() {
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
-        assert_eq!(moment_in(1_763_176_865_000, TimeZone::UTC), "2025-11-15 03:21:05Z");
-        assert_eq!(moment_in(1_763_176_865_000, berlin), "2025-11-15 04:21:05+01:00");
+        assert_eq!(time_text_in(1_763_176_865_000, TimeZone::UTC), "2025-11-15 03:21:05Z");
+        assert_eq!(time_text_in(1_763_176_865_000, berlin), "2025-11-15 04:21:05+01:00");
         let sentence = "may start at 2025-11-15T03:21:05Z, not before";
-        assert_eq!(localized(sentence), sentence, "a comma is no part of a moment");
+        assert_eq!(localize_timestamps(sentence), sentence, "a moment with a comma is not converted");
         let sentence = "may start at 2025-11-15T03:21:05Z";
-        assert_eq!(localized(sentence), format!("may start at {}", moment(1_763_176_865_000)));
+        assert_eq!(
+            localize_timestamps(sentence),
+            format!("may start at {}", local_time_text(1_763_176_865_000))
+        );
     }
 }

@@ -1,4 +1,4 @@
-"""A client for muster, a scheduler for GPUs: sync and async, with nothing but the standard library.
+"""A client for muster, a GPU scheduler: sync and async, with only the standard library.
 
 from muster import Client
 

@@ -1,7 +1,7 @@
-"""What a client does, without how it is sent.
+"""The operations of the clients, without I/O.
 
-Each function is a generator: it yields calls and pauses, is sent the answers, and returns what came of it.
-Both clients run the same ones, one by waiting and one on a loop, so they cannot differ.
+Each function is a generator: it yields requests and pauses, receives the responses, and returns the result.
+Both clients run the same generators, one synchronously and one on an event loop, so they behave alike.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ T = TypeVar("T")
 Ask = Generator["Call | Pause", bytes, T]
 
 _RETRY_SECONDS = (0.2, 0.8, 2.0, 4.0)
-"""Long enough for a server to be restarted, short enough to wait for."""
+"""Pauses between retries: long enough for the restart of a server."""
 _POLL_FIRST_SECONDS = 0.1
 _POLL_LONGEST_SECONDS = 2.0
 _AWAY_MAX_SECONDS = 60.0
-"""How long a server that has answered before may be away."""
+"""How long a server that has responded before may be unavailable."""
 _AWAY_PAUSE_SECONDS = 0.5
 _PAGE_ROWS = 200
 _UNDER_WAY = ("Starting", "Running", "Stopping")
 
 
 def job_body(connection: Connection, said: Mapping[str, Any]) -> dict[str, Any]:
-    """The job to send: what is not said is left to the server."""
+    """The body of a submission. Fields that are not given are left to the server."""
     body = {key: value for key, value in said.items() if value is not None}
     if isinstance(body.get("command"), str):
         raise TypeError("a command is a list of words, such as ['python', 'train.py']; a text is a `script`")
@@ -46,7 +46,7 @@ def job_body(connection: Connection, said: Mapping[str, Any]) -> dict[str, Any]:
         body["gpu_models"] = [models] if isinstance(models, str) else list(models)
     gpus = body.pop("gpus", None)
     if gpus == 0:
-        body.setdefault("tasks", [{"gpus": 0}])  # A job without GPUs is said in tasks.
+        body.setdefault("tasks", [{"gpus": 0}])  # The API expresses a job without GPUs by its tasks.
     elif gpus is not None:
         body["gpu_count"] = gpus
     if "directory" not in body and "image" not in body and connection.is_loopback:
@@ -55,14 +55,14 @@ def job_body(connection: Connection, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def submit(body: Mapping[str, Any], key: str | None) -> Ask[Submitted]:
-    """Send it, once, however often the connection breaks."""
+    """Submit a job, with retries. The idempotency key makes sure that only one job is created."""
     call = Call("POST", target("jobs"), json.dumps(body).encode(), key or uuid.uuid4().hex)
     was_there = False
     for pause in _RETRY_SECONDS:
         try:
             return Submitted.read(_read((yield call)))
         except MusterError as error:
-            # A server that cannot be reached at the first try is not there; one that goes away may come back.
+            # Only a server that has responded before is retried when it cannot be reached.
             if not error.may_pass and not (was_there and error.is_away):
                 raise
             was_there = True
@@ -71,23 +71,23 @@ def submit(body: Mapping[str, Any], key: str | None) -> Ask[Submitted]:
 
 
 def job(job: JobRef) -> Ask[Job]:
-    """All about a job."""
+    """The job with all of its fields."""
     return Job.read(_read((yield Call("GET", target("jobs", id_of(job))))))
 
 
 def why(job: JobRef) -> Ask[Why]:
-    """Why it waits."""
+    """Why the job waits."""
     return Why.read(_read((yield Call("GET", target("jobs", id_of(job), "why")))))
 
 
 def cancel(job: JobRef) -> Ask[Done]:
-    """End it."""
+    """Cancel the job."""
     return Done.read(_read((yield Call("DELETE", target("jobs", id_of(job))))))
 
 
 @dataclass
 class Pages:
-    """A list of jobs, page by page."""
+    """A paginated list of jobs."""
 
     query: Mapping[str, Any]
     left: int | None
@@ -95,7 +95,7 @@ class Pages:
     is_over: bool = False
 
     def next_page(self) -> Ask[Sequence[Job]]:
-        """The next page."""
+        """Fetch the next page."""
         rows = _PAGE_ROWS if self.left is None else min(self.left, _PAGE_ROWS)
         page = _read((yield Call("GET", target("jobs", **self.query, limit=rows, cursor=self.cursor))))
         jobs = [Job.read(job) for job in page.get("jobs", [])]
@@ -106,7 +106,7 @@ class Pages:
 
 
 def wait(ref: JobRef, timeout: float | None) -> Ask[Job]:
-    """Ask about a job until it has ended."""
+    """Poll a job until it has ended."""
     seen = yield from _until(ref, timeout, lambda job: job.has_ended)
     if seen.has_ended:
         return seen
@@ -114,7 +114,7 @@ def wait(ref: JobRef, timeout: float | None) -> Ask[Job]:
 
 
 def _until(ref: JobRef, timeout: float | None, enough: Any) -> Ask[Job]:
-    """Ask until it is enough, or there is no more time."""
+    """Poll a job until a condition holds or the timeout passes."""
     give_up = None if timeout is None else time.monotonic() + timeout
     pause = _POLL_FIRST_SECONDS
     seen = yield from job(ref)
@@ -129,7 +129,7 @@ def _until(ref: JobRef, timeout: float | None, enough: Any) -> Ask[Job]:
 
 
 def _job_of_one_who_was_there(ref: JobRef, give_up: float | None) -> Ask[Job]:
-    """Restarts are normal: a server that has answered before is given time to come back."""
+    """Fetch a job, and tolerate the restart of a server that has responded before."""
     away = time.monotonic() + _AWAY_MAX_SECONDS
     away = away if give_up is None else min(away, give_up)
     while True:
@@ -143,7 +143,7 @@ def _job_of_one_who_was_there(ref: JobRef, give_up: float | None) -> Ask[Job]:
 
 @dataclass
 class Tail:
-    """Where one stream of output of one attempt stands."""
+    """The read position in one output stream of one attempt."""
 
     job: str
     attempt: int
@@ -151,15 +151,15 @@ class Tail:
     stream: str
     offset: int = 0
     is_over: bool = False
-    """The attempt has ended: what is not read yet can be read without waiting."""
+    """The attempt has ended: the rest can be read without waiting."""
     is_read: bool = False
 
     def following(self) -> Call:
-        """The call that follows it from here."""
+        """The request that follows the stream from the current offset."""
         return Call("GET", self._target(follow=True), accept=EVENTS)
 
     def take(self, message: Message) -> str:
-        """What an event says."""
+        """The text of an event."""
         if message.event == "problem":
             said = message.data
             raise MusterError(
@@ -168,12 +168,12 @@ class Tail:
         return self._text(message.data)
 
     def look(self) -> Ask[None]:
-        """See whether the attempt is over. A server that stops ends its streams, and the job goes on."""
+        """Check whether the attempt has ended: a server that stops ends its streams, but not its jobs."""
         seen = yield from _job_of_one_who_was_there(self.job, None)
         self.is_over = seen.attempts != self.attempt or seen.phase not in _UNDER_WAY
 
     def piece(self) -> Ask[str]:
-        """Read on, without waiting."""
+        """Read the next piece, without waiting for output."""
         piece = _read((yield Call("GET", self._target())))
         text = self._text(piece)
         self.is_read = bool(piece.get("complete")) or not text
@@ -189,7 +189,7 @@ class Tail:
 
 
 def tail(ref: JobRef, attempt: int | None, rank: int, stream: str, follow: bool) -> Ask[Tail | None]:
-    """The output of a job; when it is followed, as soon as it has started. None where it never did."""
+    """The output of a job. With `follow` it waits for the start; None if the job never started."""
     seen = yield from _until(ref, None if follow else 0, lambda job: job.attempts > 0 or job.has_ended)
     attempt = attempt or seen.attempts
     if attempt == 0 and follow:

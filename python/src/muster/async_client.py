@@ -1,4 +1,4 @@
-"""The client that lets others run: the same calls, on the loop it is used in."""
+"""The asynchronous client: the same calls, on the event loop of the caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A server to talk to, for programs that do other things meanwhile. All is as in `Client`."""
+    """A client of one server for asyncio programs, with the methods of `Client`."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class AsyncClient:
         token_file: str | os.PathLike[str] | None = None,
         ca_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Find the server as the command line does; nothing is connected yet."""
+        """Resolve the server as the command line does, without connecting."""
         self._connection = resolve(url, token, token_file, ca_file)
 
     @property
@@ -57,7 +57,7 @@ class AsyncClient:
         idempotency_key: str | None = None,
         **more: Any,
     ) -> Submitted:
-        """Queue a job; see `Client.submit`."""
+        """Submit a job; see `Client.submit`."""
         said: dict[str, Any] = {
             "command": command if command is None or isinstance(command, str) else list(command),
             "script": script,
@@ -77,7 +77,7 @@ class AsyncClient:
         return await self._run(ask.submit(ask.job_body(self._connection, said), idempotency_key))
 
     async def job(self, job: JobRef) -> Job:
-        """All about a job."""
+        """The job with all of its fields."""
         return await self._run(ask.job(job))
 
     async def jobs(
@@ -91,7 +91,7 @@ class AsyncClient:
         active: bool | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Job]:
-        """Jobs, newest first, page by page as they are taken; all conditions must hold."""
+        """Jobs that match all conditions, newest first, fetched page by page."""
         query = {
             "tenant_id": tenant,
             "state": state,
@@ -106,7 +106,7 @@ class AsyncClient:
                 yield job
 
     async def wait(self, job: JobRef, timeout: float | None = None) -> Job:
-        """Wait until a job has ended. A `TimeoutError` where that takes longer than so many seconds."""
+        """Wait until a job has ended. Raises `TimeoutError` after `timeout` seconds."""
         return await self._run(ask.wait(job, timeout))
 
     async def logs(
@@ -118,7 +118,7 @@ class AsyncClient:
         rank: int = 0,
         attempt: int | None = None,
     ) -> AsyncIterator[str]:
-        """The output of a job, piece by piece; with `follow` until its attempt ends."""
+        """The output of a job in pieces; with `follow` until its attempt ends."""
         tail = await self._run(ask.tail(job, attempt, rank, stream, follow))
         if tail is None:
             return
@@ -135,11 +135,11 @@ class AsyncClient:
             yield await self._run(tail.piece())
 
     async def why(self, job: JobRef) -> Why:
-        """Why a job waits, when it is expected to start, and what would start it now."""
+        """Why a job waits, when it is expected to start, and which changes would start it now."""
         return await self._run(ask.why(job))
 
     async def cancel(self, job: JobRef) -> Done:
-        """End a job, waiting or running."""
+        """Cancel a job, waiting or running."""
         return await self._run(ask.cancel(job))
 
     async def _run(self, asked: Ask[T]) -> T:

@@ -1,4 +1,4 @@
-"""One exchange with the server, on the loop it is used in."""
+"""One request to the server, on the event loop of the caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PIECE_BYTES = 1 << 16
 
 
 async def bytes_of(connection: Connection, call: Call) -> AsyncGenerator[bytes, None]:
-    """The body of a good answer, as it comes."""
+    """The body of a successful response, in pieces as they arrive."""
     request = _written(connection, call)
     link = _Link(*await _open(connection))
     try:
@@ -35,14 +35,14 @@ async def bytes_of(connection: Connection, call: Call) -> AsyncGenerator[bytes, 
 
 
 class _Link:
-    """A connection, and whether the server has fallen silent on it."""
+    """A connection, and whether the server stopped sending on it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer, self.is_silent = reader, writer, False
 
     async def in_time(self, reading: Awaitable[bytes]) -> bytes:
-        """What is read, unless nothing comes for too long: streams speak at least every 15 seconds."""
-        # `asyncio.wait_for` of Python 3.10 and 3.11 can lose a cancellation; a timer that hangs up cannot.
+        """The bytes read. A timeout aborts the connection; streams send at least every 15 seconds."""
+        # `asyncio.wait_for` of Python 3.10 and 3.11 can lose a cancellation; a timer that aborts cannot.
         timer = asyncio.get_running_loop().call_later(CALL_SECONDS, self._hang_up)
         try:
             piece = await reading
@@ -57,7 +57,7 @@ class _Link:
         self.writer.transport.abort()
 
     async def body(self, headers: http.client.HTTPMessage) -> AsyncIterator[bytes]:
-        """The body, in one of the three ways that say where it ends."""
+        """The body: chunked, with a content length, or until the connection closes."""
         if headers.get("transfer-encoding", "").lower() == "chunked":
             while size := int((await self.in_time(self.reader.readline())).split(b";")[0], 16):
                 yield await self.in_time(self.reader.readexactly(size))
@@ -70,7 +70,7 @@ class _Link:
 
 
 async def _open(connection: Connection) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect and shake hands."""
+    """Connect, with the TLS handshake."""
     opening = asyncio.ensure_future(
         asyncio.open_connection(connection.host, connection.port, ssl=connection.tls)
     )
@@ -92,7 +92,7 @@ async def _open(connection: Connection) -> tuple[asyncio.StreamReader, asyncio.S
 
 
 def _close(opened: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> None:
-    """Leave nothing open that nobody waits for any longer."""
+    """Close a connection that was opened after its caller was cancelled."""
     if not opened.cancelled() and opened.exception() is None:
         opened.result()[1].close()
 

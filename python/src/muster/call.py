@@ -1,4 +1,4 @@
-"""What is sent, and how answers are cut: shared by both clients."""
+"""Requests, and the parser of event streams; shared by both clients."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from urllib.parse import quote, urlencode
 from muster.connection import Connection
 
 CONNECT_SECONDS = 5.0
-"""Nobody waits longer than this for a machine that does not answer."""
+"""Timeout of a connection attempt."""
 CALL_SECONDS = 60.0
-"""How long an answer may take. A stream that is followed says something at least every 15 seconds."""
+"""Timeout of a response. An event stream sends something at least every 15 seconds."""
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
@@ -31,7 +31,7 @@ _AGENT = _agent()
 
 @dataclass(frozen=True)
 class Call:
-    """A request before it is sent; kept whole so that it can be sent again."""
+    """A request as data, so that it can be sent again."""
 
     method: str
     target: str
@@ -40,11 +40,11 @@ class Call:
     accept: str = JSON
 
     def path(self, connection: Connection) -> str:
-        """A path below the server's own."""
+        """The request path, below the base path of the server."""
         return f"{connection.base}{self.target}"
 
     def headers(self, connection: Connection) -> dict[str, str]:
-        """All but the length of the body."""
+        """All headers except the content length."""
         headers = {"Host": connection.authority, "User-Agent": _AGENT, "Accept": self.accept}
         headers["Connection"] = "close"
         if connection.token:
@@ -58,20 +58,20 @@ class Call:
 
 @dataclass(frozen=True)
 class Pause:
-    """Wait, in seconds."""
+    """A pause between two requests."""
 
     seconds: float
 
 
 def target(*steps: str, **query: Any) -> str:
-    """A path under `/api/v1`, written so that no name can break out of it. What is `None` is left out."""
+    """A path under `/api/v1` with quoted segments. Query parameters that are `None` are left out."""
     path = "/".join(_step(step) for step in steps)
     said = {key: _written(value) for key, value in query.items() if value is not None}
     return f"/api/v1/{path}?{urlencode(said)}" if said else f"/api/v1/{path}"
 
 
 def _step(text: str) -> str:
-    """A step of dots alone would be a way out."""
+    """A quoted segment. Dots alone are quoted too, or they would leave the path."""
     return text.replace(".", "%2E") if text and not text.strip(".") else quote(text, safe="")
 
 
@@ -88,7 +88,7 @@ class Message:
 
 
 class EventReader:
-    """Cuts bytes into events."""
+    """Splits bytes into server-sent events."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -96,7 +96,7 @@ class EventReader:
         self._data: list[str] = []
 
     def push(self, piece: bytes) -> Iterator[Message]:
-        """Take some bytes, and give the events that are whole now."""
+        """Add bytes, and return the events that are complete."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
             yield from self._take(line.rstrip(b"\r").decode(errors="replace"))
@@ -109,7 +109,7 @@ class EventReader:
         elif name == "data":
             self._data.append(value)
         elif not line:
-            # Comments, which keep the connection awake, are events without data.
+            # Comments, which keep the connection alive, are events without data.
             if self._data:
                 yield Message(self._event, json.loads("\n".join(self._data)))
             self._event, self._data = "message", []

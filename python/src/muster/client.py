@@ -1,4 +1,4 @@
-"""The client that waits."""
+"""The synchronous client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """A server to talk to. Each call opens its own connection, so threads may share a client."""
+    """A client of one server. Each call opens its own connection, so threads may share a client."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class Client:
         token_file: str | os.PathLike[str] | None = None,
         ca_file: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Find the server as the command line does; nothing is connected yet.
+        """Resolve the server as the command line does, without connecting.
 
-        What is not said is taken from `MUSTER_SERVER`, `MUSTER_TOKEN_FILE` or `MUSTER_TOKEN`,
-        `MUSTER_CA_FILE`, and from what a server on this machine has left in `MUSTER_DATA_DIR`.
+        Arguments that are not given come from `MUSTER_SERVER`, `MUSTER_TOKEN_FILE` or `MUSTER_TOKEN`,
+        `MUSTER_CA_FILE`, and from the files of a server on this machine in `MUSTER_DATA_DIR`.
         """
         self._connection = resolve(url, token, token_file, ca_file)
 
@@ -60,11 +60,11 @@ class Client:
         idempotency_key: str | None = None,
         **more: Any,
     ) -> Submitted:
-        """Queue a job: words to run, or the text of a shell script.
+        """Submit a job: a command as a list of words, or the text of a shell script.
 
-        `time_limit` is a number of seconds or a text such as `2h30m`. `more` are other fields of the API by
-        their names, such as `array="0-9"`. The same key never makes a second job; without one a random one is
-        drawn, so that a connection that breaks costs a moment and never makes two.
+        `time_limit` is a number of seconds or a string such as `2h30m`. `more` are other fields of the API by
+        name, such as `array="0-9"`. Submissions with the same idempotency key create one job. Without a key a
+        random one is used, so that a retry after a broken connection never creates a second job.
         """
         said: dict[str, Any] = {
             "command": command if command is None or isinstance(command, str) else list(command),
@@ -85,7 +85,7 @@ class Client:
         return self._run(ask.submit(ask.job_body(self._connection, said), idempotency_key))
 
     def job(self, job: JobRef) -> Job:
-        """All about a job."""
+        """The job with all of its fields."""
         return self._run(ask.job(job))
 
     def jobs(
@@ -99,7 +99,7 @@ class Client:
         active: bool | None = None,
         limit: int | None = None,
     ) -> Iterator[Job]:
-        """Jobs, newest first, page by page as they are taken; all conditions must hold."""
+        """Jobs that match all conditions, newest first, fetched page by page."""
         query = {
             "tenant_id": tenant,
             "state": state,
@@ -113,7 +113,7 @@ class Client:
             yield from self._run(pages.next_page())
 
     def wait(self, job: JobRef, timeout: float | None = None) -> Job:
-        """Wait until a job has ended. A `TimeoutError` where that takes longer than so many seconds."""
+        """Wait until a job has ended. Raises `TimeoutError` after `timeout` seconds."""
         return self._run(ask.wait(job, timeout))
 
     def logs(
@@ -125,7 +125,7 @@ class Client:
         rank: int = 0,
         attempt: int | None = None,
     ) -> Iterator[str]:
-        """The output of a job, piece by piece; with `follow` until its attempt ends."""
+        """The output of a job in pieces; with `follow` until its attempt ends."""
         tail = self._run(ask.tail(job, attempt, rank, stream, follow))
         if tail is None:
             return
@@ -141,11 +141,11 @@ class Client:
             yield self._run(tail.piece())
 
     def why(self, job: JobRef) -> Why:
-        """Why a job waits, when it is expected to start, and what would start it now."""
+        """Why a job waits, when it is expected to start, and which changes would start it now."""
         return self._run(ask.why(job))
 
     def cancel(self, job: JobRef) -> Done:
-        """End a job, waiting or running."""
+        """Cancel a job, waiting or running."""
         return self._run(ask.cancel(job))
 
     def _run(self, asked: Ask[T]) -> T:

@@ -1,6 +1,6 @@
-"""How to reach the server: what is said, then variables, then what a server on this machine has left.
+"""How to reach the server: from arguments, environment variables, then the files of a server on this machine.
 
-It is found exactly as the command line finds it.
+The rules are those of the command line.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _TOKEN_FILE_BYTES_MAX = 4_096
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach the server."""
+    """Address, trust and credentials of a server."""
 
     url: str
-    """As people write it."""
+    """The address as given, with its scheme."""
     host: str
     port: int
     base: str
-    """Path before `/api`; most often empty."""
+    """The path before `/api`; usually empty."""
     is_loopback: bool
     tls: ssl.SSLContext | None
     token: str | None = field(repr=False)
 
     @property
     def authority(self) -> str:
-        """Host and port as the `Host` header wants them."""
+        """Host and port in the form of the `Host` header."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -48,7 +48,7 @@ def resolve(
     token_file: str | os.PathLike[str] | None,
     ca_file: str | os.PathLike[str] | None,
 ) -> Connection:
-    """Find the server, who we are to it, and whom to trust."""
+    """Resolve the address of the server, the token and the trusted certificates."""
     url = url or os.environ.get("MUSTER_SERVER") or DEFAULT_SERVER
     scheme, host, port, base, url = _taken_apart(url)
     is_loopback = _is_loopback(host)
@@ -93,7 +93,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _token(said: str | None, file: str | os.PathLike[str] | None, own_dir: Path | None) -> str | None:
-    """What is said, else a named file, else the variable, else the file of a server on this machine."""
+    """The given token, else a token file, else the variable, else the file of a server on this machine."""
     if said is not None:
         return _checked(said, "the token")
     file = file or os.environ.get("MUSTER_TOKEN_FILE")
@@ -101,7 +101,7 @@ def _token(said: str | None, file: str | os.PathLike[str] | None, own_dir: Path 
         return _read_token(Path(file))
     if text := os.environ.get("MUSTER_TOKEN"):
         return _checked(text, "MUSTER_TOKEN")
-    # Only for this machine: the token of the local server is nobody else's business.
+    # Only for loopback addresses: the token of the local server is not sent to another machine.
     if own_dir is not None and (own := own_dir / "admin.token").is_file():
         return _read_token(own)
     return None
@@ -110,7 +110,7 @@ def _token(said: str | None, file: str | os.PathLike[str] | None, own_dir: Path 
 def _read_token(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            # Asked of the open file, so that it cannot be exchanged between the look and the reading.
+            # The mode of the open file: the path could be replaced between a check and the read.
             mode = os.fstat(file.fileno()).st_mode & 0o7777
             text = file.read(_TOKEN_FILE_BYTES_MAX).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -122,7 +122,7 @@ def _read_token(path: Path) -> str:
 
 
 def _checked(text: str, where: str) -> str:
-    """A token that was copied whole."""
+    """The token, if its format and checksum are right."""
     text = text.strip()
     prefix, _, rest = text.partition("_")
     _, _, secret = rest.partition("_")

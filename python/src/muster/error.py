@@ -1,4 +1,4 @@
-"""Why something was not done."""
+"""Errors of requests."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import json
 from http import HTTPStatus
 
 _LINE_MAX = 200
-"""Letters of an answer that is not ours, to show who answered."""
+"""Characters shown of a response that muster did not send, to identify the sender."""
 
 
 class MusterError(Exception):
-    """Why something was not done: in the server's words, or why there are none."""
+    """A request failed: the refusal of the server, or the reason why there is no response."""
 
     code: str
-    """Stable across releases. `unreachable`, `untrusted`, `dropped` and `silent` mean that no answer came."""
+    """Stable across releases. `unreachable`, `untrusted`, `dropped`, `silent`: there was no response."""
     detail: str
-    """What happened, in a sentence for people."""
+    """The error in a sentence for people."""
     hint: str | None
-    """The next thing to try, where there is one."""
+    """What to try next, or None."""
     status: int | None
-    """The HTTP status, where the server answered."""
+    """The HTTP status, or None if there was no response."""
 
     def __init__(self, code: str, detail: str, hint: str | None = None, status: int | None = None) -> None:
         super().__init__(code, detail, hint, status)
@@ -30,17 +30,17 @@ class MusterError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the same call may succeed in a moment, so that it is worth sending again."""
+        """Whether the same request may succeed if it is sent again shortly."""
         return self.code in ("dropped", "silent") or self.status == HTTPStatus.SERVICE_UNAVAILABLE
 
     @property
     def is_away(self) -> bool:
-        """Whether the server is not there, perhaps only for a moment."""
+        """Whether the server is unavailable, perhaps only for a short time."""
         return self.may_pass or self.code == "unreachable"
 
 
 def declined(status: int, body: bytes) -> MusterError:
-    """An answer that is not a success."""
+    """The error for a response without success."""
     try:
         problem = json.loads(body)
         return MusterError(problem["code"], problem["detail"], problem.get("hint"), status)
@@ -49,7 +49,7 @@ def declined(status: int, body: bytes) -> MusterError:
 
 
 def _plain_words(status: int, body: bytes) -> str:
-    """Something that is not ours answered, or a proxy in between."""
+    """The message for a response of a proxy, or of a server that is not muster."""
     lines = (line.strip() for line in body.decode(errors="replace").splitlines())
     line = next(filter(None, lines), "")[:_LINE_MAX]
     return f"the server answers {status}: {line}" if line else f"the server answers {status}"

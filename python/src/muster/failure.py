@@ -1,4 +1,4 @@
-"""Why a call has no answer, in words."""
+"""Errors of requests without a response."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from muster.error import MusterError
 
 
 def unreachable(connection: Connection, error: Exception) -> MusterError:
-    """No connection could be made: nothing was sent."""
+    """The connection failed: nothing was sent."""
     why = _plain(error)
     hint = "start one with `muster dev`, or name another with `url` or MUSTER_SERVER"
     return MusterError("unreachable", f"cannot reach {connection.url}: {why}", hint)
 
 
 def untrusted(connection: Connection, error: ssl.SSLError) -> MusterError:
-    """The server is there and cannot prove who it is: nothing was sent."""
+    """The certificate of the server is not trusted: nothing was sent."""
     why = getattr(error, "verify_message", "") or error.reason or str(error)
     hint = "name its certificate authority with `ca_file` or MUSTER_CA_FILE"
     return MusterError("untrusted", f"cannot trust {connection.url}: {why}", hint)
 
 
 def dropped(connection: Connection, error: Exception) -> MusterError:
-    """The connection broke: it is not known whether the server acted."""
+    """The connection broke: the server may or may not have acted."""
     return MusterError("dropped", f"the connection to {connection.url} broke: {_plain(error)}")
 
 
 def silent(connection: Connection) -> MusterError:
-    """No answer came in time."""
+    """The response timed out."""
     return MusterError("silent", f"{connection.url} did not answer within {CALL_SECONDS:.0f} s")
 
 

@@ -1,4 +1,4 @@
-"""One exchange with the server, waited for."""
+"""One request to the server, synchronous."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE_BYTES = 1 << 16
 
 
 def bytes_of(connection: Connection, call: Call) -> Iterator[bytes]:
-    """The body of a good answer, as it comes."""
+    """The body of a successful response, in pieces as they arrive."""
     link = _open(connection)
     try:
         link.request(call.method, call.path(connection), call.body, call.headers(connection))
@@ -33,7 +33,7 @@ def bytes_of(connection: Connection, call: Call) -> Iterator[bytes]:
 
 
 def _open(connection: Connection) -> http.client.HTTPConnection:
-    """Connect and shake hands."""
+    """Connect, with the TLS handshake."""
     host, port, tls = connection.host, connection.port, connection.tls
     link = (
         http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS)

@@ -1,4 +1,4 @@
-"""What the server shows. Fields that this version does not know are kept in `extra`."""
+"""Objects of the API. Fields that this version does not know are kept in `extra`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ T = TypeVar("T", bound="Shown")
 
 @dataclass(frozen=True)
 class Shown:
-    """Something the server shows."""
+    """An object of the API."""
 
     _nested: ClassVar[Mapping[str, type[Shown]]] = {}
-    """Fields that are shown things themselves, or lists of them."""
+    """Fields that are objects of the API themselves, or lists of them."""
 
     extra: dict[str, Any] = field(default_factory=dict, kw_only=True)
-    """What this version does not know."""
+    """Fields that this version does not know."""
 
     @classmethod
     def read(cls: type[T], json: Any) -> T:
-        """From what the server sent. A field that is missing has its default, one that is new is kept."""
+        """From JSON. A missing field has its default; an unknown field is kept in `extra`."""
         given = dict(json) if isinstance(json, Mapping) else {}
         names = [one.name for one in fields(cls) if one.name != "extra"]
         known = {name: cls._inside(name, given.pop(name)) for name in names if name in given}
@@ -39,7 +39,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Submitted(Shown):
-    """The answer to a submission. The job is durable."""
+    """The response to a submission. The job is durable."""
 
     job_id: str = ""
     status: str = ""
@@ -48,26 +48,26 @@ class Submitted(Shown):
 
 @dataclass(frozen=True)
 class Done(Shown):
-    """It is done."""
+    """The response to a command without other data."""
 
     message: str = ""
 
 
 @dataclass(frozen=True)
 class Reason(Shown):
-    """One reason to wait."""
+    """One reason why a job waits."""
 
     reason: str = ""
-    """A fixed word, the same in command line, API and metrics."""
+    """A stable code, the same in command line, API and metrics."""
     sentence: str = ""
-    """For people, with the numbers."""
+    """The reason in a sentence, with its numbers."""
     since: str | None = None
     since_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class Task(Shown):
-    """Tasks of one kind inside a gang."""
+    """A task group: tasks of a gang with the same resources."""
 
     name: str = ""
     count: int = 1
@@ -86,7 +86,7 @@ _ENDED = ("completed", "failed", "cancelled")
 
 @dataclass(frozen=True)
 class Job(Shown):
-    """A job: where it stands, and what was asked. What lists leave out of it has its default."""
+    """A job: its state and its specification. Fields that lists leave out have their default."""
 
     _nested: ClassVar[Mapping[str, type[Shown]]] = {"reasons": Reason, "tasks": Task}
 
@@ -97,11 +97,11 @@ class Job(Shown):
     state: str = ""
     """`pending`, `running`, `completed`, `failed`, `preempted` or `cancelled`."""
     phase: str = ""
-    """The finer word: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`, `Cancelled`."""
+    """In more detail: `Queued`, `Held`, `Starting`, `Running`, `Stopping`, `Done`, `Failed`, `Cancelled`."""
     message: str = ""
-    """Why it is held, waits again, or ended."""
+    """Why the job is held, waits again, or ended."""
     waits_for: str | None = None
-    """The most telling reason why it waits."""
+    """The main reason why the job waits."""
     priority: int = 0
     gpu_count: int = 0
     gpu_amount: float | None = None
@@ -121,7 +121,7 @@ class Job(Shown):
     actual_duration: str | None = None
     actual_duration_ms: int | None = None
     attempts: int = 0
-    """Number of its newest attempt; 0 before the first."""
+    """Number of the latest attempt; 0 before the first."""
     nodes: list[str] = field(default_factory=list)
     exit_code: int | None = None
     signal: int | None = None
@@ -132,14 +132,14 @@ class Job(Shown):
     cost: float = 0.0
     labels: dict[str, str] = field(default_factory=dict)
     allocated_gpus: list[str] = field(default_factory=list)
-    """The GPUs it holds now."""
+    """The GPUs that the job holds."""
     queue_position: int | None = None
     queue_length: int | None = None
     estimated_wait: str | None = None
     reasons: list[Reason] = field(default_factory=list)
-    """Why it waits: every blocker, the most telling first."""
+    """Every reason why the job waits, the main one first."""
     array: dict[str, int] | None = None
-    """How many tasks are in each state, where the id means a whole array."""
+    """Number of tasks by state, if the id names a whole array."""
     tasks: list[Task] = field(default_factory=list)
     topology: str = ""
     gpu_models: list[str] = field(default_factory=list)
@@ -154,26 +154,26 @@ class Job(Shown):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will become of it, or of any task of it."""
+        """Whether the job has ended; for an array, whether all of its tasks have."""
         states = self.array if self.array is not None else [self.state]
         return all(state in _ENDED for state in states)
 
 
 @dataclass(frozen=True)
 class ExpectedStart(Shown):
-    """A range in which a job is expected to start."""
+    """The forecast start range of a job."""
 
     to: str = ""
     to_ms: int = 0
     from_ms: int = 0
     ranges_right: int = 0
-    """How many ranges that were told before came true, of `ranges_told`."""
+    """How many of `ranges_told` earlier ranges were right."""
     ranges_told: int = 0
 
 
 @dataclass(frozen=True)
 class SoonerWith(Shown):
-    """A change with which a job would start now."""
+    """A remedy: a change to the job that would start it now."""
 
     words: str = ""
     keeps_its_place: bool = False
@@ -192,7 +192,7 @@ class Ahead(Shown):
 
 @dataclass(frozen=True)
 class WaitNote(Shown):
-    """Why a job has waited since a moment."""
+    """The reasons of a wait from one time on."""
 
     _nested: ClassVar[Mapping[str, type[Shown]]] = {"reasons": Reason}
 
@@ -203,7 +203,7 @@ class WaitNote(Shown):
 
 @dataclass(frozen=True)
 class Holder(Shown):
-    """A job that holds GPUs that another one waits for."""
+    """A job that holds GPUs for which another job waits."""
 
     job_id: str = ""
     name: str = ""
@@ -227,7 +227,7 @@ class JobPhase(Shown):
 
 @dataclass(frozen=True)
 class Why(Shown):
-    """Why a job waits, or that it does not."""
+    """Why a job waits, or its state if it does not wait."""
 
     _nested: ClassVar[Mapping[str, type[Shown]]] = {
         "reasons": Reason,
@@ -245,7 +245,7 @@ class Why(Shown):
     state: str = ""
     phase: str = ""
     summary: str = ""
-    """The answer in a sentence."""
+    """The verdict in a sentence."""
     waiting_since: str | None = None
     waiting_since_ms: int | None = None
     waited: str | None = None
@@ -264,7 +264,7 @@ class Why(Shown):
     ahead: list[Ahead] = field(default_factory=list)
     history: list[WaitNote] = field(default_factory=list)
     no_estimate: str | None = None
-    """Why no start range is told."""
+    """Why there is no start range."""
     gpus: int = 0
     holders: list[Holder] = field(default_factory=list)
     other_holders: int = 0
@@ -272,11 +272,11 @@ class Why(Shown):
 
 
 JobRef = str | int | Job | Submitted
-"""A job as people name it: `job-42`, `42`, or what the client gave them."""
+"""A reference to a job: `job-42`, `42`, or an object returned by the client."""
 
 
 def id_of(job: JobRef) -> str:
-    """The id that the server knows it by."""
+    """The id of a referenced job."""
     if isinstance(job, Submitted):
         return job.job_id
     return job.id if isinstance(job, Job) else str(job)

@@ -1,6 +1,6 @@
-"""Policies in Starlark: load them, ask whether a GPU may be given out, call their functions.
+"""Policies in Starlark: load them, decide whether a GPU may be allocated, call their functions.
 
-The work is done by the same engine that muster itself has.
+The engine is the one of muster itself.
 """
 
 from starlark_engine._native import PolicyEngine, Program

@@ -6,36 +6,36 @@ from starlark_engine.gpu import GPUInfo
 
 @final
 class PolicyEngine:
-    """Loads policies, and says whether a GPU may be given out."""
+    """Loads policies and decides whether a GPU may be allocated."""
 
     def __new__(cls, policy_dir: str | PathLike[str] | None = None) -> PolicyEngine: ...
     def load_policy(self, path: str | PathLike[str]) -> bool:
-        """Load a policy: the path as it is, or inside the folder."""
+        """Load a policy by its path, or by its path inside the folder. False if it does not load."""
 
     def load_all_policies(self) -> int:
-        """Load every policy of the folder, and say how many could be."""
+        """Load every policy of the folder, and return the number that loaded."""
 
     def evaluate_allocation(self, gpu: GPUInfo, requirements: dict[str, Any]) -> bool:
-        """Whether a GPU may be given out: some pool has it, and it is what is asked for."""
+        """Whether the GPU may be allocated: it is in a pool and meets the requirements."""
 
     def get_recommended_gpus(self, gpus: Iterable[GPUInfo], requirements: dict[str, Any]) -> list[GPUInfo]:
-        """Those that may be given out, the best first; among equals as they came."""
+        """The GPUs that may be allocated, best score first; equal scores keep their order."""
 
     @property
     def errors(self) -> list[str]:
-        """What was wrong with policies so far, each with its place."""
+        """The errors of all policies that did not load, each with its position."""
 
     @property
     def pools(self) -> dict[str, dict[str, Any]]:
-        """The pools that were registered, by name."""
+        """The registered pools, by name."""
 
     @property
     def schedules(self) -> dict[str, dict[str, Any]]:
-        """The rulesets that were registered, by name."""
+        """The registered rulesets, by name."""
 
 @final
 class Program:
-    """Policies that were compiled."""
+    """Compiled policies."""
 
     def __new__(cls, files: Mapping[str, str]) -> Program: ...
     @staticmethod
@@ -44,14 +44,14 @@ class Program:
 
     @property
     def functions(self) -> list[str]:
-        """The functions that can be called."""
+        """The names of the callable functions."""
 
     @property
     def rules(self) -> dict[str, dict[str, dict[str, Any]]]:
         """What the policies registered: `pools` and `schedules`."""
 
     def call(self, function: str, /, *args: Any) -> Any:
-        """Call a function with these values, and give its answer."""
+        """Call a function with these arguments, and return its answer."""
 
 def star(words: Sequence[str]) -> int:
-    """Do what the words of a command line say, and give the exit code."""
+    """Run a command line of `star`, program name first, and return the exit code."""

@@ -1,19 +1,19 @@
-"""What is wrong with a policy, and where."""
+"""Errors of policies, with their position."""
 
 from __future__ import annotations
 
 
 class PolicyError(Exception):
-    """A policy does not run."""
+    """A policy does not compile, or a call of it fails."""
 
     file: str
-    """In which file."""
+    """The file of the policy."""
     line: int | None
-    """Counted from one; none where nobody knows."""
+    """Counted from one; None if the position is unknown."""
     column: int | None
-    """Counted from one; none where nobody knows."""
+    """Counted from one; None if the position is unknown."""
     what: str
-    """What is wrong."""
+    """The error message."""
 
     def __init__(self, file: str, line: int | None, column: int | None, what: str) -> None:
         super().__init__(file, line, column, what)

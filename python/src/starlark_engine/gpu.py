@@ -1,4 +1,4 @@
-"""A GPU that someone asks about."""
+"""A GPU to be allocated."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 
 @dataclass
 class GPUInfo:
-    """A GPU that someone asks about. Its fields are looked at when it is asked about, not before."""
+    """A GPU to be allocated. Its fields are checked when the engine uses it, not when they are set."""
 
     id: int
-    """Its number."""
+    """The number of the GPU."""
     name: str
-    """What its driver calls it."""
+    """The model, as the driver reports it."""
     uuid: str
-    """Its name for ever."""
+    """The UUID of the device."""
     memory_gb: float
-    """Its memory in GB."""
+    """Memory in GB."""
     temperature_c: float
-    """Its temperature in degrees."""
+    """Temperature in degrees Celsius."""
     power_w: float
-    """What it draws in watts."""
+    """Power draw in watts."""
     online: bool = True
-    """Whether it answers."""
+    """Whether the GPU responds."""
     registered: bool = False
-    """Whether somebody registered it."""
+    """Whether the GPU is registered."""
     pool: str = ""
-    """The pool it was put into; none where it is empty."""
+    """The pool it is assigned to; empty for none."""
     tags: list[str] = field(default_factory=list)
-    """Free words."""
+    """Free-form tags, which requirements can name."""

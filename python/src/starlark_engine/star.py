@@ -9,7 +9,7 @@ from starlark_engine import _native
 
 
 def main() -> None:
-    """Do what the command line says."""
-    # Python would hear Ctrl-C only after the engine has ended.
+    """Run the command line, and exit with its code."""
+    # Python would handle Ctrl-C only after the native call has returned.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(_native.star(sys.argv))

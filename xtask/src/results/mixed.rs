@@ -1,7 +1,7 @@
 //! Several kinds of GPUs: how many times longer jobs take where nobody knows how fast they are, over the load.
 
 use anyhow::Result;
-use muster_sim::plots::{Words, curves};
+use muster_sim::plots::{PlotLabels, curves};
 use serde::Deserialize;
 
 use super::bench::Bench;
@@ -48,7 +48,7 @@ fn written(rows: &[Row]) -> String {
 }
 
 fn drawn(rows: &[Row]) -> String {
-    let words = Words {
+    let words = PlotLabels {
         title: "What it is worth to know how fast each job is on each kind of GPU",
         x: "jobs an hour",
         y: "completion time, blind in times aware",

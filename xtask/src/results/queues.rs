@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use muster_sim::plots::{Words, bars};
+use muster_sim::plots::{PlotLabels, bars};
 use serde::Deserialize;
 
 use super::bench::Bench;
@@ -100,7 +100,7 @@ fn cell(means: &Means, group: &[Line], policy: &str, trace: &str) -> String {
 
 /// In percent of Tiresias, because queues differ by more than policies.
 fn drawn(means: &Means) -> String {
-    let words = Words {
+    let words = PlotLabels {
         title: "Mean time from submission to the end, Tiresias = 100",
         x: "recorded queue",
         y: "in percent of Tiresias",

@@ -1,4 +1,4 @@
-//! The YAML text of a cluster, as it is written. Every number remembers its place, for the error message.
+//! Parses the YAML of a cluster file. Every number keeps its line and column, for error messages.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,38 +9,37 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter};
 
-use super::{ClusterError, Wrong, at, nearest};
+use super::{ClusterError, ClusterFileProblem, error_at, suggestion};
 
-/// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClusterFile {
     pub nodes: Vec<NodeGroup>,
 }
 
-/// Nodes that are alike.
+/// A group of equal nodes.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeGroup {
     pub name: Spanned<String>,
     #[serde(default)]
-    pub count: Number<1>,
-    /// A ready-made machine; the keys that are given here replace what it has.
+    pub count: NumberWithDefault<1>,
+    /// A predefined machine; the other keys of the group override its values.
     #[serde(rename = "box")]
-    pub machine: Option<Spanned<String>>,
+    pub box_name: Option<Spanned<String>>,
     pub cpus: Option<Spanned<u64>>,
     pub memory_gib: Option<Spanned<u64>>,
     pub gpus: Option<OneOrMany<GpuGroup>>,
-    /// The GPUs are spread over them in order; two by default, as in most servers.
+    /// The GPUs are spread over the NUMA nodes in order. Default: two, as in most servers.
     pub numa_nodes: Option<Spanned<u64>>,
-    /// The NUMA nodes are spread over them in order; as many as NUMA nodes by default.
+    /// The NUMA nodes are spread over the sockets in order. Default: one socket per NUMA node.
     pub sockets: Option<Spanned<u64>>,
-    /// The GPUs are spread over them in order; none by default.
+    /// The GPUs are spread over the switches in order. Default: none.
     pub pcie_switches: Option<Spanned<u64>>,
-    /// With `nodes_per_rack` the racks are numbered: r1, r2, …
+    /// With `nodes_per_rack` this is a prefix, and the racks are numbered: r1, r2, …
     pub rack: Option<String>,
     pub nodes_per_rack: Option<Spanned<u64>>,
-    /// With `racks_per_block` the blocks are numbered: b1, b2, …
+    /// With `racks_per_block` this is a prefix, and the blocks are numbered: b1, b2, …
     pub block: Option<String>,
     pub racks_per_block: Option<Spanned<u64>>,
     pub power_feed: Option<String>,
@@ -50,7 +49,7 @@ pub(super) struct NodeGroup {
     pub taints: Vec<String>,
 }
 
-/// GPUs of one kind.
+/// Equal GPUs of a node.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GpuGroup {
@@ -62,53 +61,54 @@ pub(super) struct GpuGroup {
     pub power_limit_watts: Option<u64>,
 }
 
-/// How the GPUs of a group reach each other.
+/// The NVLink connections within a group of GPUs.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Nvlink {
-    /// Everyone reaches everyone, as through an NVSwitch.
+    /// Every GPU is linked to every other, as through an NVSwitch.
     #[default]
     Mesh,
     /// Bridges between neighbours: 0-1, 2-3, …
     Pairs,
-    /// Only PCIe.
+    /// PCIe only.
     None,
 }
 
-/// Read the text; the first thing wrong with it is the answer.
-pub(super) fn read(text: &str) -> Result<ClusterFile, ClusterError> {
-    serde_saphyr::from_str(text).map_err(|error| explain(error.without_snippet()))
+/// Parses the text; fails with the first problem.
+pub(super) fn parse_cluster_file(text: &str) -> Result<ClusterFile, ClusterError> {
+    serde_saphyr::from_str(text).map_err(|error| to_cluster_error(error.without_snippet()))
 }
 
-fn explain(error: &Error) -> ClusterError {
-    let wrong = match error {
-        Error::SerdeUnknownField { field, expected, .. } => {
-            Wrong::UnknownKey { key: field.clone(), hint: nearest::hint(field, expected) }
-        }
-        _ => Wrong::Yaml(sentence(error)),
+fn to_cluster_error(error: &Error) -> ClusterError {
+    let problem = match error {
+        Error::SerdeUnknownField { field, expected, .. } => ClusterFileProblem::UnknownKey {
+            key: field.clone(),
+            hint: suggestion::unknown_key_hint(field, expected),
+        },
+        _ => ClusterFileProblem::Yaml(message_without_location(error)),
     };
-    at(error.location().unwrap_or(Location::UNKNOWN), wrong)
+    error_at(error.location().unwrap_or(Location::UNKNOWN), problem)
 }
 
-/// What the reader says, less its own account of the place: we put that first.
-fn sentence(error: &Error) -> String {
-    let said = error.render_with_formatter(&UserMessageFormatter);
-    let end = said.find(" at line ").unwrap_or(said.len());
-    said[..end].trim().to_string()
+/// The message of the YAML parser without its location, which our error prints first.
+fn message_without_location(error: &Error) -> String {
+    let message = error.render_with_formatter(&UserMessageFormatter);
+    let end = message.find(" at line ").unwrap_or(message.len());
+    message[..end].trim().to_string()
 }
 
-/// A number with a default, which has no place in the text.
+/// A number with a default. The default has no location in the text.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Number<const DEFAULT: u64>(Spanned<u64>);
+pub(super) struct NumberWithDefault<const DEFAULT: u64>(Spanned<u64>);
 
-impl<const DEFAULT: u64> Default for Number<DEFAULT> {
+impl<const DEFAULT: u64> Default for NumberWithDefault<DEFAULT> {
     fn default() -> Self {
-        Number(nowhere(DEFAULT))
+        NumberWithDefault(without_location(DEFAULT))
     }
 }
 
-impl<const DEFAULT: u64> std::ops::Deref for Number<DEFAULT> {
+impl<const DEFAULT: u64> std::ops::Deref for NumberWithDefault<DEFAULT> {
     type Target = Spanned<u64>;
 
     fn deref(&self) -> &Spanned<u64> {
@@ -116,31 +116,30 @@ impl<const DEFAULT: u64> std::ops::Deref for Number<DEFAULT> {
     }
 }
 
-/// Another value at the same place.
-pub(super) trait With {
-    /// The same place with `value`.
-    fn with(&self, value: u64) -> Spanned<u64>;
+/// Replaces a value and keeps its location.
+pub(super) trait WithValue {
+    fn with_value(&self, value: u64) -> Spanned<u64>;
 }
 
-impl With for Spanned<u64> {
-    fn with(&self, value: u64) -> Spanned<u64> {
+impl WithValue for Spanned<u64> {
+    fn with_value(&self, value: u64) -> Spanned<u64> {
         Spanned::new(value, self.referenced, self.defined)
     }
 }
 
-fn nowhere<T>(value: T) -> Spanned<T> {
+fn without_location<T>(value: T) -> Spanned<T> {
     Spanned::new(value, Location::UNKNOWN, Location::UNKNOWN)
 }
 
 impl NodeGroup {
-    /// A group written in code.
-    pub fn plain(name: &str, count: u64, cpus: u64, memory_gib: u64, gpus: GpuGroup) -> NodeGroup {
+    /// A group from code, without locations.
+    pub fn from_values(name: &str, count: u64, cpus: u64, memory_gib: u64, gpus: GpuGroup) -> NodeGroup {
         NodeGroup {
-            name: nowhere(name.to_string()),
-            count: Number(nowhere(count)),
-            machine: None,
-            cpus: Some(nowhere(cpus)),
-            memory_gib: Some(nowhere(memory_gib)),
+            name: without_location(name.to_string()),
+            count: NumberWithDefault(without_location(count)),
+            box_name: None,
+            cpus: Some(without_location(cpus)),
+            memory_gib: Some(without_location(memory_gib)),
             gpus: Some(OneOrMany(vec![gpus])),
             numa_nodes: None,
             sockets: None,
@@ -157,19 +156,19 @@ impl NodeGroup {
 }
 
 impl GpuGroup {
-    /// A group written in code.
-    pub fn plain(model: &str, count: u64, memory_mib: u64) -> GpuGroup {
+    /// A group from code, without locations.
+    pub fn from_values(model: &str, count: u64, memory_mib: u64) -> GpuGroup {
         GpuGroup {
             model: model.to_string(),
-            count: nowhere(count),
-            memory_mib: nowhere(memory_mib),
+            count: without_location(count),
+            memory_mib: without_location(memory_mib),
             nvlink: Nvlink::Mesh,
             power_limit_watts: None,
         }
     }
 }
 
-/// One thing, or a list of them. Not an untagged enum: that would forget the places and blur the errors.
+/// One value or a list. Not an untagged enum: that would lose the locations and blur the errors.
 #[derive(Debug)]
 pub(super) struct OneOrMany<T>(pub Vec<T>);
 

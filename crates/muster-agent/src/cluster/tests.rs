@@ -1,6 +1,6 @@
 use super::*;
 
-const LAB: &str = r#"
+const LAB_CLUSTER: &str = r#"
 nodes:
   - name: gpu
     count: 3
@@ -18,13 +18,13 @@ nodes:
   - { name: login, cpus: 4, memory_gib: 8 }
 "#;
 
-fn refusal(text: &str) -> String {
+fn parse_error(text: &str) -> String {
     Cluster::parse(text).unwrap_err().to_string()
 }
 
 #[test]
-fn groups_become_nodes() {
-    let nodes = Cluster::parse(LAB).unwrap().registrations();
+fn node_groups_expand_to_numbered_nodes() {
+    let nodes = Cluster::parse(LAB_CLUSTER).unwrap().registrations();
     let names: Vec<_> = nodes.iter().map(|node| node.node.as_str()).collect();
     assert_eq!(names, ["gpu01", "gpu02", "gpu03", "mixed", "login"]);
     let first = &nodes[0];
@@ -35,8 +35,8 @@ fn groups_become_nodes() {
 }
 
 #[test]
-fn gpus_lie_in_numa_halves_and_a_full_mesh() {
-    let nodes = Cluster::parse(LAB).unwrap().registrations();
+fn gpus_are_split_over_two_numa_nodes_and_meshed_by_nvlink() {
+    let nodes = Cluster::parse(LAB_CLUSTER).unwrap().registrations();
     let numa: Vec<_> = nodes[0].gpus.iter().map(|gpu| gpu.numa_node.unwrap()).collect();
     assert_eq!(numa, [0, 0, 0, 0, 1, 1, 1, 1]);
     assert_eq!(nodes[0].gpus[2].nvlink, [0, 1, 3, 4, 5, 6, 7]);
@@ -46,17 +46,17 @@ fn gpus_lie_in_numa_halves_and_a_full_mesh() {
 
 #[test]
 fn device_ids_are_unique_and_stay_the_same() {
-    let first = Cluster::parse(LAB).unwrap();
-    assert_eq!(first, Cluster::parse(LAB).unwrap());
+    let first = Cluster::parse(LAB_CLUSTER).unwrap();
+    assert_eq!(first, Cluster::parse(LAB_CLUSTER).unwrap());
     let nodes = first.registrations();
     let ids: BTreeSet<_> = nodes.iter().flat_map(|node| &node.gpus).map(|gpu| &gpu.uuid).collect();
     assert_eq!(ids.len(), 3 * 8 + 5);
-    assert_eq!(nodes[0].gpus[0].uuid, uuid("gpu01", 0));
-    assert_eq!(uuid("gpu01", 0).len(), "GPU-00000000-0000-0000-0000-000000000000".len());
+    assert_eq!(nodes[0].gpus[0].uuid, gpu_uuid("gpu01", 0));
+    assert_eq!(gpu_uuid("gpu01", 0).len(), "GPU-00000000-0000-0000-0000-000000000000".len());
 }
 
 #[test]
-fn the_built_in_cluster() {
+fn the_default_dev_cluster_has_two_nodes_of_four_gpus() {
     let nodes = Cluster::default_dev().registrations();
     let sizes: Vec<_> = nodes.iter().map(|n| (n.node.as_str(), n.cpus, n.memory_mib, n.gpus.len())).collect();
     assert_eq!(sizes, [("gpu01", 32, 256 * 1024, 4), ("gpu02", 32, 256 * 1024, 4)]);
@@ -64,58 +64,61 @@ fn the_built_in_cluster() {
 }
 
 #[test]
-fn large_groups_keep_their_names_in_order() {
+fn node_numbers_are_padded_so_that_names_sort() {
     let nodes =
         Cluster::parse("nodes: [{name: n, count: 150, cpus: 1, memory_gib: 1}]").unwrap().registrations();
     assert_eq!((nodes[0].node.as_str(), nodes[149].node.as_str()), ("n001", "n150"));
 }
 
 #[test]
-fn unknown_keys_name_the_nearest_and_the_place() {
+fn an_unknown_key_is_refused_with_line_and_suggestion() {
     let text = "nodes:\n  - name: a\n    cpu: 4\n    memory_gib: 8\n";
-    assert_eq!(refusal(text), "line 3, column 5: unknown key `cpu`; did you mean `cpus`?");
+    assert_eq!(parse_error(text), "line 3, column 5: unknown key `cpu`; did you mean `cpus`?");
     let text =
         "nodes:\n  - name: a\n    cpus: 4\n    memory_gib: 8\n    gpus:\n      modle: x\n      count: 1\n";
-    assert_eq!(refusal(text), "line 6, column 7: unknown key `modle`; did you mean `model`?");
-    assert_eq!(refusal("node: []\n"), "line 1, column 1: unknown key `node`; did you mean `nodes`?");
+    assert_eq!(parse_error(text), "line 6, column 7: unknown key `modle`; did you mean `model`?");
+    assert_eq!(parse_error("node: []\n"), "line 1, column 1: unknown key `node`; did you mean `nodes`?");
 }
 
 #[test]
-fn absurd_numbers_are_refused_at_their_place() {
+fn out_of_range_numbers_are_refused_with_line_and_column() {
     let node = |rest: &str| format!("nodes:\n  - name: a\n    memory_gib: 8\n    {rest}\n");
-    assert_eq!(refusal(&node("cpus: 0")), "line 4, column 11: `cpus` is 0; it must lie between 1 and 8192");
+    assert_eq!(
+        parse_error(&node("cpus: 0")),
+        "line 4, column 11: `cpus` is 0; it must be between 1 and 8192"
+    );
     let many =
         "cpus: 4\n    gpus: [{model: x, count: 60, memory_mib: 5}, {model: y, count: 5, memory_mib: 5}]";
-    let said = refusal(&node(many));
-    assert!(said.starts_with("line 5") && said.contains("`gpus.count` is 65"), "{said}");
-    assert!(refusal(&node("cpus: 4\n    count: 0")).contains("`count` is 0"));
-    assert!(refusal(&node("cpus: 4\n    count: 99999999999")).contains("`count` is 99999999999"));
-    let said = refusal(&node("cpus: -3"));
-    assert!(said.starts_with("line 4, column 11: "), "{said}");
+    let message = parse_error(&node(many));
+    assert!(message.starts_with("line 5") && message.contains("`gpus.count` is 65"), "{message}");
+    assert!(parse_error(&node("cpus: 4\n    count: 0")).contains("`count` is 0"));
+    assert!(parse_error(&node("cpus: 4\n    count: 99999999999")).contains("`count` is 99999999999"));
+    let message = parse_error(&node("cpus: -3"));
+    assert!(message.starts_with("line 4, column 11: "), "{message}");
 }
 
 #[test]
-fn bad_and_double_names_are_refused() {
+fn invalid_and_duplicate_node_names_are_refused() {
     let text =
         "nodes:\n  - {name: a01, cpus: 1, memory_gib: 1}\n  - {name: a, count: 2, cpus: 1, memory_gib: 1}\n";
-    assert_eq!(refusal(text), "line 3, column 12: there are two nodes named `a01`");
+    assert_eq!(parse_error(text), "line 3, column 12: there are two nodes named `a01`");
     for name in ["A", "-a", "ä", "a b", "a/b", &"a".repeat(64)] {
-        let said = refusal(&format!("nodes: [{{name: \"{name}\", cpus: 1, memory_gib: 1}}]"));
-        assert!(said.contains("is not a valid node name"), "{said}");
+        let message = parse_error(&format!("nodes: [{{name: \"{name}\", cpus: 1, memory_gib: 1}}]"));
+        assert!(message.contains("is not a valid node name"), "{message}");
     }
 }
 
 #[test]
-fn other_texts_are_refused_with_a_sentence() {
-    assert_eq!(refusal("nodes: []\n"), "the cluster has no nodes");
+fn invalid_cluster_files_are_refused_with_a_message() {
+    assert_eq!(parse_error("nodes: []\n"), "the cluster has no nodes");
     for text in ["", "nodes: 7\n", "nodes: [{name: a}]\n", "nodes: [\n", "nodes: [{name: a, name: b}]\n"] {
-        let said = refusal(text);
-        assert!(!said.is_empty() && !said.contains("::"), "{text:?} -> {said}");
+        let message = parse_error(text);
+        assert!(!message.is_empty() && !message.contains("::"), "{text:?} -> {message}");
     }
 }
 
 /// One node of a box, with further keys.
-fn boxed(keys: &str) -> Registration {
+fn node_of_box(keys: &str) -> Registration {
     let text = format!("nodes: [{{name: a, {keys}}}]");
     Cluster::parse(&text).unwrap().registrations().remove(0)
 }
@@ -125,14 +128,14 @@ fn numa_of_gpus(node: &Registration) -> Vec<u32> {
 }
 
 #[test]
-fn a_box_brings_everything() {
-    let node = boxed("box: dgx-a100");
+fn a_box_sets_cpus_memory_gpus_and_topology() {
+    let node = node_of_box("box: dgx-a100");
     assert_eq!((node.cpus, node.memory_mib, node.gpus.len()), (128, 2_048 * 1_024, 8));
     let gpu = &node.gpus[5];
     assert_eq!((gpu.model.as_str(), gpu.memory_mib), ("NVIDIA A100-SXM4-80GB", 81_920));
     assert_eq!((gpu.power_limit_milliwatts, gpu.pcie_switch), (Some(400_000), Some(2)));
     assert_eq!(gpu.nvlink, [0, 1, 2, 3, 4, 6, 7]);
-    assert_eq!(gpu.uuid, uuid("a", 5));
+    assert_eq!(gpu.uuid, gpu_uuid("a", 5));
     assert_eq!(numa_of_gpus(&node), [3, 3, 1, 1, 7, 7, 5, 5]);
     let sockets: Vec<_> = node.numa.iter().map(|numa| numa.socket).collect();
     assert_eq!(sockets, [0, 0, 0, 0, 1, 1, 1, 1]);
@@ -140,26 +143,27 @@ fn a_box_brings_everything() {
 }
 
 #[test]
-fn keys_replace_what_the_box_has() {
-    let node = boxed("box: dgx-a100, cpus: 100, memory_gib: 512, numa_nodes: 3, pcie_switches: 0");
+fn keys_override_the_values_of_a_box() {
+    let node = node_of_box("box: dgx-a100, cpus: 100, memory_gib: 512, numa_nodes: 3, pcie_switches: 0");
     assert_eq!(numa_of_gpus(&node), [0, 0, 0, 1, 1, 1, 2, 2]);
     let numa: Vec<_> = node.numa.iter().map(|numa| (numa.cpus, numa.socket)).collect();
     assert_eq!(numa, [(33, 0), (33, 0), (34, 1)], "cores are neither lost nor doubled");
     assert_eq!(node.numa.iter().map(|numa| numa.memory_mib).sum::<u64>(), 512 * 1_024);
     assert!(node.gpus.iter().all(|gpu| gpu.pcie_switch.is_none() && gpu.nvlink.len() == 7));
-    let node =
-        boxed("box: dgx-a100, gpus: {model: x, count: 2, memory_mib: 7, nvlink: none}, pcie_switches: 1");
+    let node = node_of_box(
+        "box: dgx-a100, gpus: {model: x, count: 2, memory_mib: 7, nvlink: none}, pcie_switches: 1",
+    );
     assert_eq!((node.cpus, node.gpus.len(), node.gpus[0].nvlink.len()), (128, 2, 0));
     assert_eq!((numa_of_gpus(&node), node.gpus[1].pcie_switch), (vec![0, 4], Some(0)));
-    let node = boxed("box: gb200-tray, sockets: 1");
+    let node = node_of_box("box: gb200-tray, sockets: 1");
     assert_eq!(node.numa.iter().map(|numa| numa.socket).collect::<Vec<_>>(), [0, 0]);
     assert_eq!(numa_of_gpus(&node), [0, 0, 1, 1]);
 }
 
 #[test]
-fn boxes_agree_with_themselves() {
-    for name in boxes::names() {
-        let node = boxed(&format!("box: {name}"));
+fn every_box_is_self_consistent() {
+    for name in boxes::box_names() {
+        let node = node_of_box(&format!("box: {name}"));
         assert_eq!(node.numa.iter().map(|numa| numa.cpus).sum::<u32>(), node.cpus, "{name}");
         assert!(!node.gpus.is_empty(), "{name}");
         for (index, gpu) in node.gpus.iter().enumerate() {
@@ -178,38 +182,38 @@ fn boxes_agree_with_themselves() {
             );
         }
     }
-    let names: BTreeSet<_> = boxes::names().into_iter().collect();
-    assert_eq!(names.len(), boxes::names().len(), "a name is there twice");
+    let names: BTreeSet<_> = boxes::box_names().into_iter().collect();
+    assert_eq!(names.len(), boxes::box_names().len(), "a name occurs twice");
 }
 
 #[test]
-fn an_unknown_box_names_the_nearest_and_all() {
-    let said = refusal("nodes:\n  - name: a\n    box: dgx-h10\n");
+fn an_unknown_box_is_refused_with_suggestion_and_list() {
+    let message = parse_error("nodes:\n  - name: a\n    box: dgx-h10\n");
     assert!(
-        said.starts_with(
+        message.starts_with(
             "line 3, column 10: unknown box `dgx-h10`; did you mean `dgx-h100`? known boxes are "
         ),
-        "{said}"
+        "{message}"
     );
-    assert!(said.contains("`workstation-rtx6000`"), "{said}");
-    let said = refusal("nodes: [{name: a, box: mainframe}]");
-    assert!(said.contains("unknown box `mainframe`; known boxes are `dgx-1-v100`, "), "{said}");
+    assert!(message.contains("`workstation-rtx6000`"), "{message}");
+    let message = parse_error("nodes: [{name: a, box: mainframe}]");
+    assert!(message.contains("unknown box `mainframe`; known boxes are `dgx-1-v100`, "), "{message}");
 }
 
 #[test]
 fn without_a_box_cores_and_memory_must_be_given() {
-    let said = refusal("nodes:\n  - name: a\n    memory_gib: 4\n");
-    assert_eq!(said, "line 2, column 11: `cpus` is missing: give it, or name a `box` that has it");
-    assert!(refusal("nodes: [{name: a, cpus: 4}]").contains("`memory_gib` is missing"));
+    let message = parse_error("nodes:\n  - name: a\n    memory_gib: 4\n");
+    assert_eq!(message, "line 2, column 11: `cpus` is missing; set it, or set a `box` that defines it");
+    assert!(parse_error("nodes: [{name: a, cpus: 4}]").contains("`memory_gib` is missing"));
 }
 
 #[test]
 fn nodes_fill_racks_and_racks_fill_blocks() {
     let places = |keys: &str| -> Vec<String> {
         let text = format!("nodes: [{{name: n, count: 5, box: hgx-h200, {keys}}}]");
-        let word = |word: Option<String>| word.unwrap_or_else(|| "-".to_string());
+        let name = |name: Option<String>| name.unwrap_or_else(|| "-".to_string());
         let nodes = Cluster::parse(&text).unwrap().registrations();
-        nodes.into_iter().map(|node| format!("{} {}", word(node.rack), word(node.block))).collect()
+        nodes.into_iter().map(|node| format!("{} {}", name(node.rack), name(node.block))).collect()
     };
     assert_eq!(places("nodes_per_rack: 2"), ["r1 -", "r1 -", "r2 -", "r2 -", "r3 -"]);
     let both = "nodes_per_rack: 2, racks_per_block: 2";
@@ -220,16 +224,16 @@ fn nodes_fill_racks_and_racks_fill_blocks() {
         ["hall-a-1 row1", "hall-a-1 row1", "hall-a-1 row1", "hall-a-2 row2", "hall-a-2 row2"]
     );
     assert_eq!(places("rack: r7, block: b2"), ["r7 b2"; 5]);
-    let said = refusal("nodes: [{name: n, box: hgx-h200, racks_per_block: 2}]");
-    assert!(said.ends_with("`racks_per_block` needs `nodes_per_rack`"), "{said}");
+    let message = parse_error("nodes: [{name: n, box: hgx-h200, racks_per_block: 2}]");
+    assert!(message.ends_with("`racks_per_block` needs `nodes_per_rack`"), "{message}");
     assert!(
-        refusal("nodes: [{name: n, box: hgx-h200, nodes_per_rack: 0}]").contains("`nodes_per_rack` is 0")
+        parse_error("nodes: [{name: n, box: hgx-h200, nodes_per_rack: 0}]").contains("`nodes_per_rack` is 0")
     );
 }
 
-/// The examples that people copy.
+/// The examples of the documentation.
 #[test]
-fn the_documented_examples_are_clusters() {
+fn the_documented_cluster_files_parse() {
     let header = include_str!("../cluster.rs");
     let lines = header.lines().map_while(|line| line.strip_prefix("//!"));
     let example: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Adapter (Machine): folders on disk, processes in `/proc`, shims as our children.
+//! Adapter (Machine): Linux. Attempt directories on disk, processes in `/proc`, shims as child processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,194 +8,202 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::Signal;
 
 use super::{AttemptKey, Machine};
+use crate::attempt_dir::{self, AttemptDir};
 use crate::error::AgentError;
-use crate::folder::{self, Folder};
-use crate::records::{Claim, ExitRecord, Intent, ShimRecord, StopRecord};
-use crate::{logs, members, proc};
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
+use crate::{attempt_processes, logs, proc};
 
-/// The machine we run on.
+/// The machine that the agent runs on.
 #[derive(Debug)]
-pub(crate) struct Linux {
+pub(crate) struct LinuxMachine {
     data_dir: PathBuf,
     shim_command: Vec<OsString>,
     boot_id: String,
-    /// The shims whose parent we are, until they are seen to end.
-    children: BTreeMap<AttemptKey, Child>,
+    /// The shims that this agent started and has not reaped.
+    child_shims: BTreeMap<AttemptKey, Child>,
 }
 
-impl Linux {
-    /// Make the data folder where it is missing.
-    pub fn open(data_dir: &Path, shim_command: Vec<OsString>) -> Result<Linux, AgentError> {
+impl LinuxMachine {
+    /// Creates the data directory if it is missing.
+    pub fn open(data_dir: &Path, shim_command: Vec<OsString>) -> Result<LinuxMachine, AgentError> {
         let unusable = |source| AgentError::Write { path: data_dir.to_path_buf(), source };
         logs::make_private_dir(&data_dir.join("attempts")).map_err(unusable)?;
-        Ok(Linux {
-            // A shim has its own working directory, and marks are compared as text: the path must be absolute.
+        Ok(LinuxMachine {
+            // A shim has another working directory, and the attempt directory in the environment of a task is
+            // compared as text: the path must be absolute.
             data_dir: data_dir.canonicalize().map_err(unusable)?,
             shim_command,
             boot_id: proc::boot_id()?,
-            children: BTreeMap::new(),
+            child_shims: BTreeMap::new(),
         })
     }
 
-    fn folder(&self, key: &AttemptKey) -> Result<Folder, AgentError> {
-        Folder::of(&self.data_dir, key.job(), key.attempt())
+    fn attempt_dir(&self, key: &AttemptKey) -> Result<AttemptDir, AgentError> {
+        AttemptDir::for_attempt(&self.data_dir, key.job(), key.attempt())
     }
 
-    /// The living shims of this data folder, by the arguments they were started with: a shim lives as long as anything
-    /// that descends from it.
-    fn shims(&self) -> Result<Vec<(AttemptKey, ShimRecord)>, AgentError> {
+    /// The live shims of this data directory, found by their arguments. A shim lives as long as any of its
+    /// descendants.
+    fn live_shims(&self) -> Result<Vec<(AttemptKey, ShimRecord)>, AgentError> {
         let table = proc::processes()?;
         let shim = |process: &proc::Process| {
-            let key = self.shim_of(&proc::arguments(process.pid)?)?;
-            let child = table.iter().find(|other| other.parent == process.pid && !other.is_dead);
+            let key = self.attempt_of_shim_arguments(&proc::arguments(process.pid)?)?;
+            let child = table.iter().find(|other| other.parent == process.pid && !other.is_zombie);
             let record = ShimRecord {
                 pid: process.pid,
                 start_time: process.start_time,
                 boot_id: self.boot_id.clone(),
                 session: process.session,
-                group: child.map(|child| child.group),
+                process_group: child.map(|child| child.group),
             };
-            proc::is_of_our_user(process.pid).then_some((key, record))
+            proc::is_owned_by_current_user(process.pid).then_some((key, record))
         };
-        Ok(table.iter().filter(|process| !process.is_dead).filter_map(shim).collect())
+        Ok(table.iter().filter(|process| !process.is_zombie).filter_map(shim).collect())
     }
 
-    /// Which attempt a process holds that was started with these arguments. The program may be of another release.
-    fn shim_of(&self, arguments: &[OsString]) -> Option<AttemptKey> {
+    /// The attempt of a shim with these arguments; `None` if the process is no shim of this data directory. The
+    /// path of the program is not compared: an older release may have started the shim.
+    fn attempt_of_shim_arguments(&self, arguments: &[OsString]) -> Option<AttemptKey> {
         let (path, program) = arguments.split_last()?;
         if program.len() != self.shim_command.len() || program.get(1..) != self.shim_command.get(1..) {
             return None;
         }
-        folder::attempt_at(&self.data_dir, Path::new(path))
+        attempt_dir::attempt_key_at(&self.data_dir, Path::new(path))
     }
 }
 
-impl Machine for Linux {
+impl Machine for LinuxMachine {
     fn boot_id(&self) -> &str {
         &self.boot_id
     }
 
-    fn untidied(&mut self) -> Vec<AttemptKey> {
-        let mut found: BTreeSet<AttemptKey> = folder::untidied(&self.data_dir).into_iter().collect();
-        match self.shims() {
+    fn uncleaned_attempts(&mut self) -> Vec<AttemptKey> {
+        let mut found: BTreeSet<AttemptKey> =
+            attempt_dir::uncleaned_attempts(&self.data_dir).into_iter().collect();
+        match self.live_shims() {
             Ok(shims) => found.extend(shims.into_iter().map(|(key, _)| key)),
-            Err(error) => tracing::warn!("shims without records are not looked for: {error}"),
+            Err(error) => tracing::warn!("cannot search /proc for shims without records: {error}"),
         }
         found.into_iter().collect()
     }
 
-    fn intent(&mut self, key: &AttemptKey) -> Result<Option<Intent>, AgentError> {
-        self.folder(key)?.intent()
+    fn launch_intent(&mut self, key: &AttemptKey) -> Result<Option<LaunchIntent>, AgentError> {
+        self.attempt_dir(key)?.launch_intent()
     }
 
-    fn claim(&mut self, key: &AttemptKey) -> Result<Option<Claim>, AgentError> {
-        self.folder(key)?.claim()
+    fn launch_lock(&mut self, key: &AttemptKey) -> Result<Option<LaunchLock>, AgentError> {
+        self.attempt_dir(key)?.launch_lock()
     }
 
-    fn stop(&mut self, key: &AttemptKey) -> Result<Option<StopRecord>, AgentError> {
-        self.folder(key)?.stop()
+    fn stop_record(&mut self, key: &AttemptKey) -> Result<Option<StopRecord>, AgentError> {
+        self.attempt_dir(key)?.stop_record()
     }
 
-    fn exit(&mut self, key: &AttemptKey) -> Result<Option<ExitRecord>, AgentError> {
-        self.folder(key)?.exit()
+    fn exit_record(&mut self, key: &AttemptKey) -> Result<Option<ExitRecord>, AgentError> {
+        self.attempt_dir(key)?.exit_record()
     }
 
-    fn lives(&mut self, shim: &ShimRecord) -> bool {
-        process_of(shim).is_some_and(|process| !process.is_dead)
+    fn is_shim_alive(&mut self, shim: &ShimRecord) -> bool {
+        process_of_shim(shim).is_some_and(|process| !process.is_zombie)
     }
 
     fn find_shim(&mut self, key: &AttemptKey) -> Result<Option<ShimRecord>, AgentError> {
-        let found = self.shims()?.into_iter().find(|(of, _)| of == key);
+        let found = self.live_shims()?.into_iter().find(|(other, _)| other == key);
         Ok(found.map(|(_, shim)| shim))
     }
 
-    fn begin(&mut self, key: &AttemptKey, intent: &Intent) -> Result<(), AgentError> {
-        self.folder(key)?.begin(intent)
+    fn write_launch_intent(&mut self, key: &AttemptKey, intent: &LaunchIntent) -> Result<(), AgentError> {
+        self.attempt_dir(key)?.write_launch_intent(intent)
     }
 
     fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
-        let child = spawn_shim(&self.shim_command, &self.folder(key)?)?;
-        self.children.insert(key.clone(), child);
+        let child = spawn_shim(&self.shim_command, &self.attempt_dir(key)?)?;
+        self.child_shims.insert(key.clone(), child);
         Ok(())
     }
 
-    fn is_our_shim_up(&mut self, key: &AttemptKey) -> bool {
-        let is_up = self.children.get_mut(key).is_some_and(|child| matches!(child.try_wait(), Ok(None)));
-        if !is_up {
-            self.children.remove(key);
+    fn is_child_shim_running(&mut self, key: &AttemptKey) -> bool {
+        let is_running =
+            self.child_shims.get_mut(key).is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        if !is_running {
+            self.child_shims.remove(key);
         }
-        is_up
+        is_running
     }
 
     fn shim_log(&mut self, key: &AttemptKey, bytes_max: usize) -> String {
-        let path = self.folder(key).map(|folder| folder.shim_log());
+        let path = self.attempt_dir(key).map(|attempt_dir| attempt_dir.shim_log_path());
         let read = path.ok().and_then(|path| logs::read_from(&path, 0, bytes_max).ok());
         let (bytes, _) = read.unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn abandon(&mut self, key: &AttemptKey) -> Result<bool, AgentError> {
-        self.folder(key)?.take(&Claim::Abandoned)
+    fn abandon_launch(&mut self, key: &AttemptKey) -> Result<bool, AgentError> {
+        self.attempt_dir(key)?.try_take_launch_lock(&LaunchLock::Abandoned)
     }
 
-    fn ask_to_stop(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError> {
-        self.folder(key)?.ask_to_stop(stop)
+    fn write_stop_record(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError> {
+        self.attempt_dir(key)?.write_stop_record(stop)
     }
 
-    fn kill(&mut self, key: &AttemptKey, shim: Option<&ShimRecord>) -> Result<usize, AgentError> {
-        members::kill(shim, self.folder(key)?.path())
+    fn kill_attempt_processes(
+        &mut self,
+        key: &AttemptKey,
+        shim: Option<&ShimRecord>,
+    ) -> Result<usize, AgentError> {
+        attempt_processes::kill_attempt_processes(shim, self.attempt_dir(key)?.path())
     }
 
     fn kill_shim(&mut self, shim: &ShimRecord) {
-        let Some(process) = process_of(shim) else { return };
-        if let Err(error) = proc::signal(&process, Signal::KILL) {
-            tracing::warn!(pid = process.pid, "a hanging shim cannot be killed: {error}");
+        let Some(process) = process_of_shim(shim) else { return };
+        if let Err(error) = proc::send_signal(&process, Signal::KILL) {
+            tracing::warn!(pid = process.pid, "cannot kill a hung shim: {error}");
         }
     }
 
-    fn end(&mut self, key: &AttemptKey, exit: &ExitRecord) -> Result<(), AgentError> {
-        self.folder(key)?.end(exit)
+    fn write_exit_record(&mut self, key: &AttemptKey, exit: &ExitRecord) -> Result<(), AgentError> {
+        self.attempt_dir(key)?.write_exit_record(exit)
     }
 
-    fn tidy(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
-        self.folder(key)?.tidy()
+    fn clean_up(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
+        self.attempt_dir(key)?.clean_up()
     }
 
-    fn set_aside(&mut self, key: &AttemptKey, placed_at_ms: i64) -> Result<(), AgentError> {
-        self.folder(key)?.set_aside(placed_at_ms)
+    fn archive_attempt_dir(&mut self, key: &AttemptKey, placed_at_ms: i64) -> Result<(), AgentError> {
+        self.attempt_dir(key)?.archive(placed_at_ms)
     }
 }
 
-/// Pid and start time must agree; a pid alone may be someone else's by now.
-fn process_of(shim: &ShimRecord) -> Option<proc::Process> {
+/// The process of a shim. Pid and start time must match, because the kernel reuses pids.
+fn process_of_shim(shim: &ShimRecord) -> Option<proc::Process> {
     proc::process(shim.pid).filter(|process| process.start_time == shim.start_time)
 }
 
-fn spawn_shim(shim_command: &[OsString], folder: &Folder) -> Result<Child, AgentError> {
-    let Some((program, args)) = shim_command.split_first() else { return Err(AgentError::NoShim) };
-    let log_path = folder.shim_log();
+fn spawn_shim(shim_command: &[OsString], attempt_dir: &AttemptDir) -> Result<Child, AgentError> {
+    let Some((program, args)) = shim_command.split_first() else { return Err(AgentError::NoShimCommand) };
+    let log_path = attempt_dir.shim_log_path();
     let log =
         logs::open_to_append(&log_path).map_err(|source| AgentError::Write { path: log_path, source })?;
     let mut command = Command::new(program);
-    command.args(args).arg(folder.path()).current_dir("/");
+    command.args(args).arg(attempt_dir.path()).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    command.spawn().map_err(|source| AgentError::Shim { program: program.into(), source })
+    command.spawn().map_err(|source| AgentError::ShimSpawn { program: program.into(), source })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::Scratch;
+    use crate::test_fixtures::TempDir;
 
     #[test]
-    fn a_shim_is_known_by_its_arguments() {
-        let dir = Scratch::new();
+    fn a_shim_is_recognised_by_its_arguments() {
+        let dir = TempDir::new();
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<OsString>>();
-        let machine = Linux::open(&dir, words(&["/old/muster", "shim"])).unwrap();
+        let machine = LinuxMachine::open(&dir, words(&["/old/muster", "shim"])).unwrap();
         let attempt = machine.data_dir.join("attempts/job-7/2");
         let attempt = attempt.to_str().unwrap();
         let key = AttemptKey::new("job-7", 2).unwrap();
-        assert_eq!(machine.shim_of(&words(&["/new/muster", "shim", attempt])), Some(key));
+        assert_eq!(machine.attempt_of_shim_arguments(&words(&["/new/muster", "shim", attempt])), Some(key));
         for others in [
             &["muster", "logs", attempt][..],
             &["muster", "shim", attempt, "x"],
@@ -204,18 +212,19 @@ mod tests {
             &["muster", "shim"],
             &[],
         ] {
-            assert_eq!(machine.shim_of(&words(others)), None, "{others:?}");
+            assert_eq!(machine.attempt_of_shim_arguments(&words(others)), None, "{others:?}");
         }
     }
 
     #[test]
-    fn a_pid_alone_proves_nothing() {
-        let dir = Scratch::new();
-        let mut machine = Linux::open(&dir, Vec::new()).unwrap();
+    fn a_shim_is_alive_only_if_pid_and_start_time_match() {
+        let dir = TempDir::new();
+        let mut machine = LinuxMachine::open(&dir, Vec::new()).unwrap();
         let own = proc::process(i32::try_from(std::process::id()).unwrap()).unwrap();
         let (pid, start_time, session) = (own.pid, own.start_time, own.session);
-        let shim = ShimRecord { pid, start_time, boot_id: machine.boot_id.clone(), session, group: None };
-        assert!(machine.lives(&shim));
-        assert!(!machine.lives(&ShimRecord { start_time: start_time + 1, ..shim }));
+        let shim =
+            ShimRecord { pid, start_time, boot_id: machine.boot_id.clone(), session, process_group: None };
+        assert!(machine.is_shim_alive(&shim));
+        assert!(!machine.is_shim_alive(&ShimRecord { start_time: start_time + 1, ..shim }));
     }
 }

@@ -1,100 +1,104 @@
-//! One simulated node: what it owes, what it has said, and what it says next.
+//! One simulated node: its ordered attempts, and the reports that are due.
 
 use std::collections::BTreeMap;
 
-use muster_protocol::agent::{Exit, Order, Orders, Registration, Report, TaskOrder};
+use muster_core::time;
+use muster_protocol::agent::{AttemptOrder, Exit, Orders, Registration, Report, TaskOrder};
 
-use super::fate::Fate;
-use super::heat::Heat;
-use super::world::{Act, LogLine, Paces};
-use crate::duration;
+use super::gpu_temperatures::GpuTemperatures;
+use super::simulated_cluster::{LogLine, ReportIntervals, SimulatedEffect};
+use super::simulated_run::SimulatedRun;
 use crate::logs::Stream;
-use crate::newest::Newest;
-use crate::pace::Pace;
+use crate::order_fence::OrderFence;
+use crate::repeat_timer::RepeatTimer;
 
-/// A node and its attempts.
 #[derive(Debug)]
 pub(super) struct SimulatedNode {
     registration: Registration,
-    paces: Paces,
-    newest: Newest,
-    heartbeat: Pace,
-    attempts: BTreeMap<(String, u32), Attempt>,
-    heat: Heat,
+    intervals: ReportIntervals,
+    order_fence: OrderFence,
+    heartbeat_timer: RepeatTimer,
+    attempts: BTreeMap<(String, u32), SimulatedAttempt>,
+    gpu_temperatures: GpuTemperatures,
 }
 
-/// One attempt the orders name.
+/// One attempt of the orders.
 #[derive(Debug)]
-struct Attempt {
-    order: Order,
-    fate: Fate,
-    started: Pace,
-    ended: Pace,
+struct SimulatedAttempt {
+    order: AttemptOrder,
+    simulated_run: SimulatedRun,
+    start_report_timer: RepeatTimer,
+    exit_report_timer: RepeatTimer,
 }
 
 impl SimulatedNode {
-    pub fn new(registration: Registration, paces: Paces) -> SimulatedNode {
+    pub fn new(registration: Registration, intervals: ReportIntervals) -> SimulatedNode {
         SimulatedNode {
-            newest: Newest::new(&registration.incarnation),
+            order_fence: OrderFence::new(&registration.incarnation),
             registration,
-            paces,
-            heartbeat: Pace::default(),
+            intervals,
+            heartbeat_timer: RepeatTimer::default(),
             attempts: BTreeMap::new(),
-            heat: Heat::default(),
+            gpu_temperatures: GpuTemperatures::default(),
         }
     }
 
-    /// Take over orders, unless they are older than what we follow. Attempts they no longer name are forgotten.
-    pub fn obey(&mut self, orders: Orders) {
-        if !self.newest.accepts(&orders) {
+    /// Takes over orders, unless they are outdated. Attempts that the orders no longer contain are dropped.
+    pub fn apply_orders(&mut self, orders: Orders) {
+        if !self.order_fence.accepts(&orders) {
             return;
         }
         let mut known = std::mem::take(&mut self.attempts);
         for order in orders.attempts {
             let key = (order.job.clone(), order.attempt);
             let attempt = match known.remove(&key) {
-                Some(attempt) => attempt.with(order),
-                None => Attempt::new(order),
+                Some(attempt) => attempt.with_order(order),
+                None => SimulatedAttempt::new(order),
             };
             self.attempts.insert(key, attempt);
         }
     }
 
-    /// Say and do what is due.
-    pub fn step(&mut self, now_ms: i64) -> Vec<Act> {
-        let mut acts = Vec::new();
-        self.say_presence(now_ms, &mut acts);
+    /// Returns the reports and log lines that are due.
+    pub fn step(&mut self, now_ms: i64) -> Vec<SimulatedEffect> {
+        let mut effects = Vec::new();
+        self.report_heartbeat(now_ms, &mut effects);
         for attempt in self.attempts.values_mut() {
-            attempt.step(now_ms, self.paces.heartbeat_ms, &self.registration.node, &mut acts);
+            attempt.step(now_ms, self.intervals.heartbeat_ms, &self.registration.node, &mut effects);
         }
-        let heated = self.heated(now_ms);
-        let readings = self.heat.step(now_ms, self.paces, &self.registration, &heated);
-        acts.extend(readings.into_iter().map(Act::Say));
-        acts
+        let heated = self.heated_gpus(now_ms);
+        let readings =
+            self.gpu_temperatures.due_readings(now_ms, self.intervals, &self.registration, &heated);
+        effects.extend(readings.into_iter().map(SimulatedEffect::SendReport));
+        effects
     }
 
-    /// When something is due next.
+    /// The time of the next step.
     pub fn wake_at_ms(&self) -> i64 {
-        let attempts = self.attempts.values().map(Attempt::wake_at_ms);
-        attempts.chain([self.heat.wake_at_ms(), self.heartbeat.next_ms()]).min().unwrap_or(i64::MIN)
+        let attempts = self.attempts.values().map(SimulatedAttempt::wake_at_ms);
+        attempts
+            .chain([self.gpu_temperatures.wake_at_ms(), self.heartbeat_timer.next_due_ms()])
+            .min()
+            .unwrap_or(i64::MIN)
     }
 
-    fn say_presence(&mut self, now_ms: i64, acts: &mut Vec<Act>) {
-        if !self.heartbeat.is_due(now_ms, self.paces.heartbeat_ms) {
+    fn report_heartbeat(&mut self, now_ms: i64, effects: &mut Vec<SimulatedEffect>) {
+        if !self.heartbeat_timer.is_due(now_ms, self.intervals.heartbeat_ms) {
             return;
         }
-        // A server that does not lead hears nothing, so it is said until orders show that someone knows this agent.
-        if !self.newest.is_known() {
-            acts.push(Act::Say(Report::Registered(Box::new(self.registration.clone()))));
+        // A standby ignores reports. Registration is repeated with each heartbeat until orders name this incarnation.
+        if !self.order_fence.is_registered() {
+            effects
+                .push(SimulatedEffect::SendReport(Report::Registered(Box::new(self.registration.clone()))));
         }
-        acts.push(Act::Say(Report::Heartbeat { node: self.registration.node.clone() }));
+        effects.push(SimulatedEffect::SendReport(Report::Heartbeat { node: self.registration.node.clone() }));
     }
 
-    /// The GPUs that running attempts heat; of two on one GPU the hotter counts.
-    fn heated(&self, now_ms: i64) -> BTreeMap<u8, i32> {
+    /// The GPUs that running attempts heat, in °C. Of two attempts on one GPU the hotter counts.
+    fn heated_gpus(&self, now_ms: i64) -> BTreeMap<u8, i32> {
         let mut heated = BTreeMap::new();
-        for attempt in self.attempts.values().filter(|attempt| attempt.fate.is_running(now_ms)) {
-            let Some(temperature_c) = attempt.fate.temperature_c else { continue };
+        for attempt in self.attempts.values().filter(|attempt| attempt.simulated_run.is_running(now_ms)) {
+            let Some(temperature_c) = attempt.simulated_run.temperature_c else { continue };
             for gpu in attempt.order.tasks.iter().flat_map(|task| &task.gpus) {
                 let hottest = heated.entry(*gpu).or_insert(temperature_c);
                 *hottest = temperature_c.max(*hottest);
@@ -104,74 +108,94 @@ impl SimulatedNode {
     }
 }
 
-impl Attempt {
-    fn new(order: Order) -> Attempt {
-        Attempt { fate: Fate::of(&order), order, started: Pace::default(), ended: Pace::default() }
+impl SimulatedAttempt {
+    fn new(order: AttemptOrder) -> SimulatedAttempt {
+        SimulatedAttempt {
+            simulated_run: SimulatedRun::from_order(&order),
+            order,
+            start_report_timer: RepeatTimer::default(),
+            exit_report_timer: RepeatTimer::default(),
+        }
     }
 
-    /// The same attempt under newer orders. What has ended stays as it ended.
-    fn with(mut self, order: Order) -> Attempt {
-        if !self.ended.has_begun() {
-            self.fate = Fate::of(&order);
+    /// The same attempt under newer orders. A reported exit does not change any more.
+    fn with_order(mut self, order: AttemptOrder) -> SimulatedAttempt {
+        if !self.exit_report_timer.has_fired() {
+            self.simulated_run = SimulatedRun::from_order(&order);
         }
         self.order = order;
         self
     }
 
-    fn step(&mut self, now_ms: i64, every_ms: i64, node: &str, acts: &mut Vec<Act>) {
-        let over = self.fate.ends_at_ms <= now_ms;
-        if self.fate.starts_at_ms.is_some_and(|starts_at_ms| starts_at_ms <= now_ms) {
-            self.say_started(now_ms, every_ms, node, over, acts);
+    fn step(&mut self, now_ms: i64, interval_ms: i64, node: &str, effects: &mut Vec<SimulatedEffect>) {
+        let is_over = self.simulated_run.ends_at_ms <= now_ms;
+        if self.simulated_run.starts_at_ms.is_some_and(|starts_at_ms| starts_at_ms <= now_ms) {
+            self.report_started(now_ms, interval_ms, node, is_over, effects);
         }
-        if over {
-            self.say_ended(now_ms, every_ms, node, acts);
+        if is_over {
+            self.report_exit(now_ms, interval_ms, node, effects);
         }
     }
 
-    /// Said until the orders know it. After the end it is only said if it never was, so that the two come in order.
-    fn say_started(&mut self, now_ms: i64, every_ms: i64, node: &str, over: bool, acts: &mut Vec<Act>) {
-        if self.order.started || (over && self.started.has_begun()) {
+    /// Repeats the start report until the orders acknowledge it. After the end it is sent only if it never was, so
+    /// that start and exit are reported in order.
+    fn report_started(
+        &mut self,
+        now_ms: i64,
+        interval_ms: i64,
+        node: &str,
+        is_over: bool,
+        effects: &mut Vec<SimulatedEffect>,
+    ) {
+        if self.order.started || (is_over && self.start_report_timer.has_fired()) {
             return;
         }
-        if !self.started.has_begun() {
-            acts.extend(self.log(Stream::Stdout, |task| self.opening(node, task)));
+        if !self.start_report_timer.has_fired() {
+            effects.extend(self.log_effects(Stream::Stdout, |task| self.opening_log_text(node, task)));
         }
-        if self.started.is_due(now_ms, every_ms) {
+        if self.start_report_timer.is_due(now_ms, interval_ms) {
             let (job, attempt) = (self.order.job.clone(), self.order.attempt);
             let incarnation = String::new();
-            acts.push(Act::Say(Report::Started { node: node.to_string(), job, attempt, incarnation }));
+            effects.push(SimulatedEffect::SendReport(Report::Started {
+                node: node.to_string(),
+                job,
+                attempt,
+                incarnation,
+            }));
         }
     }
 
-    fn say_ended(&mut self, now_ms: i64, every_ms: i64, node: &str, acts: &mut Vec<Act>) {
-        if !self.ended.has_begun() {
-            acts.extend(self.log(self.closing_stream(), |_| self.closing()));
+    fn report_exit(&mut self, now_ms: i64, interval_ms: i64, node: &str, effects: &mut Vec<SimulatedEffect>) {
+        if !self.exit_report_timer.has_fired() {
+            effects.extend(self.log_effects(self.closing_log_stream(), |_| self.closing_log_text()));
         }
-        if self.ended.is_due(now_ms, every_ms) {
-            acts.push(Act::Say(Report::Ended {
+        if self.exit_report_timer.is_due(now_ms, interval_ms) {
+            effects.push(SimulatedEffect::SendReport(Report::Ended {
                 node: node.to_string(),
                 job: self.order.job.clone(),
                 attempt: self.order.attempt,
-                exit: self.fate.exit.clone(),
-                stopped: self.fate.stopped,
-                ended_ms_ago: Some(now_ms.saturating_sub(self.fate.ends_at_ms).max(0)),
+                exit: self.simulated_run.exit.clone(),
+                stopped: self.simulated_run.stopped,
+                ended_ms_ago: Some(now_ms.saturating_sub(self.simulated_run.ends_at_ms).max(0)),
                 incarnation: String::new(),
             }));
         }
     }
 
     fn wake_at_ms(&self) -> i64 {
-        if self.ended.has_begun() {
-            return self.ended.next_ms();
+        if self.exit_report_timer.has_fired() {
+            return self.exit_report_timer.next_due_ms();
         }
-        let start = match self.fate.starts_at_ms {
-            Some(starts_at_ms) if !self.order.started => self.started.next_ms().max(starts_at_ms),
+        let start = match self.simulated_run.starts_at_ms {
+            Some(starts_at_ms) if !self.order.started => {
+                self.start_report_timer.next_due_ms().max(starts_at_ms)
+            }
             _ => i64::MAX,
         };
-        start.min(self.fate.ends_at_ms)
+        start.min(self.simulated_run.ends_at_ms)
     }
 
-    fn log(&self, stream: Stream, text: impl Fn(&TaskOrder) -> String) -> Vec<Act> {
+    fn log_effects(&self, stream: Stream, text: impl Fn(&TaskOrder) -> String) -> Vec<SimulatedEffect> {
         let line = |task: &TaskOrder| LogLine {
             job: self.order.job.clone(),
             attempt: self.order.attempt,
@@ -179,14 +203,14 @@ impl Attempt {
             stream,
             text: text(task),
         };
-        self.order.tasks.iter().map(line).map(Act::Log).collect()
+        self.order.tasks.iter().map(line).map(SimulatedEffect::WriteLog).collect()
     }
 
-    fn opening(&self, node: &str, task: &TaskOrder) -> String {
-        let Order { job, attempt, name, gang_size, run, .. } = &self.order;
+    fn opening_log_text(&self, node: &str, task: &TaskOrder) -> String {
+        let AttemptOrder { job, attempt, name, gang_size, run, .. } = &self.order;
         let gpus = task.gpus.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
         let gpus = match &task.share {
-            Some(share) => format!("{} thousandths of GPU {gpus} by {}", share.compute_milli, share.mode),
+            Some(share) => format!("{}/1000 of GPU {gpus}, mode {}", share.compute_milli, share.mode),
             None if gpus.is_empty() => "no GPUs".to_string(),
             None => format!("GPUs {gpus}"),
         };
@@ -198,28 +222,30 @@ impl Attempt {
                 image.iter().chain(&run.command).chain(&run.args).cloned().collect::<Vec<_>>().join(" ")
             }
         };
-        let runtime = duration::humane(self.fate.ends_at_ms - self.fate.starts_at_ms.unwrap_or_default());
+        let runtime = time::format_duration_ms(
+            self.simulated_run.ends_at_ms - self.simulated_run.starts_at_ms.unwrap_or_default(),
+        );
         format!(
             "[simulated] {job} `{name}`, attempt {attempt}: rank {} of {gang_size} on {node} with {gpus}\n\
-             [simulated] would run: {runs}\n[simulated] pretends to work for {runtime}\n",
+             [simulated] would run: {runs}\n[simulated] simulates work for {runtime}\n",
             task.rank
         )
     }
 
-    fn closing(&self) -> String {
-        let ended = match &self.fate.exit {
+    fn closing_log_text(&self) -> String {
+        let ended = match &self.simulated_run.exit {
             Exit::Code(code) => format!("ended with exit code {code}"),
             Exit::Signal(signal) => format!("ended by signal {signal}"),
             Exit::NotStarted(why) => format!("did not start: {why}"),
-            Exit::Unknown(why) => format!("ended, nobody saw how: {why}"),
+            Exit::Unknown(why) => format!("ended, exit status unknown: {why}"),
         };
         match &self.order.stop {
-            Some(stop) => format!("[simulated] {ended} (asked to stop: {})\n", stop.why),
+            Some(stop) => format!("[simulated] {ended} (stop requested: {})\n", stop.why),
             None => format!("[simulated] {ended}\n"),
         }
     }
 
-    fn closing_stream(&self) -> Stream {
-        if matches!(self.fate.exit, Exit::NotStarted(_)) { Stream::Stderr } else { Stream::Stdout }
+    fn closing_log_stream(&self) -> Stream {
+        if matches!(self.simulated_run.exit, Exit::NotStarted(_)) { Stream::Stderr } else { Stream::Stdout }
     }
 }

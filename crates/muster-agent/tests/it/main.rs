@@ -1,10 +1,10 @@
-//! The agent from outside: one binary for all integration tests.
+//! Integration tests of the agent, in one binary.
 
-// Clippy knows functions marked as tests; the bench they share is not one of them.
+// Clippy exempts functions marked as tests, but not the harness that they share.
 #![allow(clippy::unwrap_used)]
 
-mod bench;
 mod contract;
+mod harness;
 mod restart;
 mod runner;
 mod simulated;

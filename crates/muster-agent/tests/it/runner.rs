@@ -1,24 +1,24 @@
-//! Real processes: what they see, what we keep of them, and what cannot start.
+//! Real processes: their environment, their logs and exits, and failed starts.
 
 use std::os::unix::fs::PermissionsExt;
 
 use muster_agent::logs::Stream;
-use muster_protocol::agent::{Exit, Order, Run, TaskOrder, TaskShare};
+use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, TaskOrder, TaskShare};
 
-use crate::bench::{Bench, JOB, NODE, command, order, script};
+use crate::harness::{AgentHarness, JOB, NODE, command, order, script};
 
-/// Run one thing to its end.
-fn run(run: Run) -> (Bench, Exit) {
-    let mut bench = Bench::real();
-    bench.order(vec![order(run)]);
-    let exit = bench.await_end();
-    (bench, exit)
+/// Runs one task to its exit.
+fn run_to_exit(run: RunSpec) -> (AgentHarness, Exit) {
+    let mut harness = AgentHarness::with_runner();
+    harness.send_orders(vec![order(run)]);
+    let exit = harness.wait_for_exit();
+    (harness, exit)
 }
 
-fn not_started(run_this: Run) -> String {
-    match run(run_this) {
-        (bench, Exit::NotStarted(why)) => {
-            assert_eq!(bench.starts(), 0, "it was said to have started");
+fn not_started_reason(run: RunSpec) -> String {
+    match run_to_exit(run) {
+        (harness, Exit::NotStarted(why)) => {
+            assert_eq!(harness.start_report_count(), 0, "a start was reported");
             why
         }
         (_, other) => panic!("{other:?}"),
@@ -27,48 +27,49 @@ fn not_started(run_this: Run) -> String {
 
 #[test]
 fn the_exit_code_is_reported() {
-    assert_eq!(run(command(&["sh", "-c", "exit 42"])).1, Exit::Code(42));
+    assert_eq!(run_to_exit(command(&["sh", "-c", "exit 42"])).1, Exit::Code(42));
 }
 
 #[test]
 fn the_signal_is_reported() {
-    assert_eq!(run(script("kill -SEGV $$")).1, Exit::Signal(11));
+    assert_eq!(run_to_exit(script("kill -SEGV $$")).1, Exit::Signal(11));
 }
 
 #[test]
-fn both_outputs_are_kept_and_private() {
-    let (bench, exit) = run(script("echo to out; echo to err >&2; echo more"));
+fn stdout_and_stderr_are_kept_in_private_files() {
+    let (harness, exit) = run_to_exit(script("echo to out; echo to err >&2; echo more"));
     assert_eq!(exit, Exit::Code(0));
-    assert_eq!(bench.log(0, Stream::Stdout), "to out\nmore\n");
-    assert_eq!(bench.log(0, Stream::Stderr), "to err\n");
-    let mode = |name: &str| bench.attempt_dir().join(name).metadata().unwrap().permissions().mode() & 0o077;
+    assert_eq!(harness.read_log(0, Stream::Stdout), "to out\nmore\n");
+    assert_eq!(harness.read_log(0, Stream::Stderr), "to err\n");
+    let mode = |name: &str| harness.attempt_dir().join(name).metadata().unwrap().permissions().mode() & 0o077;
     assert_eq!((mode("."), mode("rank-0.out"), mode("intent.json")), (0, 0, 0));
 }
 
 #[test]
-fn a_script_goes_to_the_shell_or_to_the_interpreter_it_names() {
-    let (bench, _) = run(Run { args: vec!["a b".to_string()], ..script("echo \"$# $1\"") });
-    assert_eq!(bench.log(0, Stream::Stdout), "1 a b\n");
-    let (bench, exit) = run(script("#!/usr/bin/env -S awk -f\nBEGIN { print \"from awk\"; exit 5 }\n"));
-    assert_eq!((bench.log(0, Stream::Stdout).as_str(), exit), ("from awk\n", Exit::Code(5)));
+fn a_script_runs_in_the_shell_or_its_shebang_interpreter() {
+    let (harness, _) = run_to_exit(RunSpec { args: vec!["a b".to_string()], ..script("echo \"$# $1\"") });
+    assert_eq!(harness.read_log(0, Stream::Stdout), "1 a b\n");
+    let (harness, exit) =
+        run_to_exit(script("#!/usr/bin/env -S awk -f\nBEGIN { print \"from awk\"; exit 5 }\n"));
+    assert_eq!((harness.read_log(0, Stream::Stdout).as_str(), exit), ("from awk\n", Exit::Code(5)));
 }
 
 #[test]
-fn a_command_meets_no_shell() {
-    let (bench, _) = run(Run { args: vec!["$HOME;".to_string()], ..command(&["echo", "*"]) });
-    assert_eq!(bench.log(0, Stream::Stdout), "* $HOME;\n");
+fn a_command_runs_without_a_shell() {
+    let (harness, _) = run_to_exit(RunSpec { args: vec!["$HOME;".to_string()], ..command(&["echo", "*"]) });
+    assert_eq!(harness.read_log(0, Stream::Stdout), "* $HOME;\n");
 }
 
 #[test]
-fn a_task_is_told_who_it_is_and_nothing_of_the_agent() {
-    let mut run_this = script("env; pwd");
+fn a_task_environment_describes_the_task_and_hides_the_agent() {
+    let mut run = script("env; pwd");
     for (key, value) in
         [("LR", "0.1"), ("CUDA_VISIBLE_DEVICES", "0,1,2,3"), ("MUSTER_RANK", "9"), ("MUSTER_NODE_RANK", "9")]
     {
-        run_this.env.insert(key.to_string(), value.to_string());
+        run.env.insert(key.to_string(), value.to_string());
     }
-    let (bench, _) = run(run_this);
-    let seen = bench.log(0, Stream::Stdout);
+    let (harness, _) = run_to_exit(run);
+    let seen = harness.read_log(0, Stream::Stdout);
     for line in [
         "MUSTER_JOB_ID=job-1",
         "MUSTER_JOB_NAME=demo",
@@ -90,10 +91,10 @@ fn a_task_is_told_who_it_is_and_nothing_of_the_agent() {
 }
 
 #[test]
-fn a_task_is_told_what_it_has_of_a_shared_gpu() {
+fn a_task_environment_describes_its_gpu_share() {
     let lines = |mode: &str, compute_milli| {
-        let mut bench = Bench::real();
-        let mut asked = order(script("env | grep -E '^(MUSTER_GPU|CUDA_)' | sort"));
+        let mut harness = AgentHarness::with_runner();
+        let mut attempt_order = order(script("env | grep -E '^(MUSTER_GPU|CUDA_)' | sort"));
         let share = TaskShare {
             mode: mode.to_string(),
             compute_milli,
@@ -101,45 +102,53 @@ fn a_task_is_told_what_it_has_of_a_shared_gpu() {
             profile: None,
             start: None,
         };
-        asked.tasks[0].gpus = vec![3];
-        asked.tasks[0].share = Some(share);
-        asked.run.env.insert("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".to_string(), "100".to_string());
-        bench.order(vec![asked]);
-        assert_eq!(bench.await_end(), Exit::Code(0));
-        bench.log(0, Stream::Stdout)
+        attempt_order.tasks[0].gpus = vec![3];
+        attempt_order.tasks[0].share = Some(share);
+        attempt_order.run.env.insert("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".to_string(), "100".to_string());
+        harness.send_orders(vec![attempt_order]);
+        assert_eq!(harness.wait_for_exit(), Exit::Code(0));
+        harness.read_log(0, Stream::Stdout)
     };
-    let told = |percentage: &str, limit: &str, milli: u32, mode: &str| {
+    let expected = |percentage: &str, limit: &str, milli: u32, mode: &str| {
         format!(
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={percentage}\n{limit}CUDA_VISIBLE_DEVICES=3\nMUSTER_GPUS=3\n\
              MUSTER_GPU_MEMORY_MIB=40779\nMUSTER_GPU_SHARE_MILLI={milli}\nMUSTER_GPU_SHARE_MODE={mode}\n"
         )
     };
-    // The device is the first that the task sees.
+    // Device 0 is the only GPU that the task sees.
     let limit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40779M\n";
-    assert_eq!(lines("mps", 500), told("50", limit, 500, "mps"));
-    assert_eq!(lines("mps", 9), told("1", limit, 9, "mps"), "a task without any multiprocessor would hang");
-    assert_eq!(lines("time-slice", 500), told("100", "", 500, "time-slice"), "MPS limits mean nothing here");
+    assert_eq!(lines("mps", 500), expected("50", limit, 500, "mps"));
+    assert_eq!(
+        lines("mps", 9),
+        expected("1", limit, 9, "mps"),
+        "a task without any multiprocessor would hang"
+    );
+    assert_eq!(
+        lines("time-slice", 500),
+        expected("100", "", 500, "time-slice"),
+        "MPS limits mean nothing here"
+    );
 }
 
-/// Which cores those are is tested beside the code: on a machine with one NUMA node nobody sees a difference.
+/// The choice of cores is unit-tested: on a machine with one NUMA node it makes no difference.
 #[test]
-fn a_task_stays_on_the_cores_that_are_near_to_its_gpus() {
+fn a_task_is_bound_to_the_cpus_of_its_numa_nodes() {
     if !std::path::Path::new("/sys/devices/system/node/node0").exists() {
         return; // A kernel without NUMA.
     }
     let seen = |numa_nodes: Vec<u32>, cpus: u32| {
-        let mut bench = Bench::real();
-        let mut asked =
+        let mut harness = AgentHarness::with_runner();
+        let mut attempt_order =
             order(script("echo nodes=$MUSTER_NUMA_NODES; grep Cpus_allowed_list /proc/self/status"));
-        (asked.tasks[0].numa_nodes, asked.tasks[0].cpus) = (numa_nodes, cpus);
-        bench.order(vec![asked]);
-        assert_eq!(bench.await_end(), Exit::Code(0));
-        bench.log(0, Stream::Stdout)
+        (attempt_order.tasks[0].numa_nodes, attempt_order.tasks[0].cpus) = (numa_nodes, cpus);
+        harness.send_orders(vec![attempt_order]);
+        assert_eq!(harness.wait_for_exit(), Exit::Code(0));
+        harness.read_log(0, Stream::Stdout)
     };
     let free = seen(Vec::new(), 1);
     let own = free.strip_prefix("nodes=\n").unwrap();
     assert!(seen(vec![0], 1).starts_with("nodes=0\nCpus_allowed_list:"));
-    // What cannot be kept leaves the task where it would be without.
+    // A task that cannot be bound runs unbound.
     assert_eq!(seen(vec![0], 1_000_000), format!("nodes=0\n{own}"));
     assert_eq!(seen(vec![0, 77], 1), format!("nodes=0,77\n{own}"));
 }
@@ -157,19 +166,20 @@ fn task(rank: u32, group: &str, group_rank: u32) -> TaskOrder {
     }
 }
 
-/// The second of three nodes, with a task of each group, in an order that is not that of the ranks.
+/// The second of three nodes, with tasks of both groups, not in the order of their ranks.
 #[test]
-fn a_task_of_a_gang_is_told_its_place_among_the_others() {
-    let mut bench = Bench::real();
-    let mut asked = order(script("env | grep ^MUSTER_ | sort"));
-    asked.nodes = ["n7", NODE, "n2"].map(str::to_string).to_vec();
-    (asked.node_rank, asked.master_address, asked.gang_size) = (1, "10.0.0.7".to_string(), 6);
-    asked.tasks = vec![task(4, "worker", 2), task(1, "lead", 1), task(3, "worker", 1)];
-    bench.order(vec![asked]);
-    assert_eq!(bench.await_end(), Exit::Code(0));
+fn a_task_environment_describes_its_ranks_and_nodes() {
+    let mut harness = AgentHarness::with_runner();
+    let mut attempt_order = order(script("env | grep ^MUSTER_ | sort"));
+    attempt_order.nodes = ["n7", NODE, "n2"].map(str::to_string).to_vec();
+    (attempt_order.node_rank, attempt_order.master_address, attempt_order.gang_size) =
+        (1, "10.0.0.7".to_string(), 6);
+    attempt_order.tasks = vec![task(4, "worker", 2), task(1, "lead", 1), task(3, "worker", 1)];
+    harness.send_orders(vec![attempt_order]);
+    assert_eq!(harness.wait_for_exit(), Exit::Code(0));
     for (rank, group, group_rank, local_rank) in [(1, "lead", 1, 0), (3, "worker", 1, 1), (4, "worker", 2, 2)]
     {
-        let seen = bench.log(rank, Stream::Stdout);
+        let seen = harness.read_log(rank, Stream::Stdout);
         for line in [
             format!("MUSTER_RANK={rank}"),
             "MUSTER_GANG_SIZE=6".to_string(),
@@ -187,32 +197,37 @@ fn a_task_of_a_gang_is_told_its_place_among_the_others() {
     }
 }
 
-/// A server of an older release does not know where the others are; then nothing is made up.
+/// A server of an older release does not send the nodes of the gang.
 #[test]
-fn a_task_is_told_nothing_of_a_gang_that_nobody_told_us_of() {
-    let mut bench = Bench::real();
-    bench.order(vec![Order { nodes: Vec::new(), ..order(script("env")) }]);
-    assert_eq!(bench.await_end(), Exit::Code(0));
-    let seen = bench.log(0, Stream::Stdout);
+fn gang_variables_are_omitted_when_orders_have_no_nodes() {
+    let mut harness = AgentHarness::with_runner();
+    harness.send_orders(vec![AttemptOrder { nodes: Vec::new(), ..order(script("env")) }]);
+    assert_eq!(harness.wait_for_exit(), Exit::Code(0));
+    let seen = harness.read_log(0, Stream::Stdout);
     assert!(seen.contains("MUSTER_RANK=0") && !seen.contains("MUSTER_NODE"), "{seen}");
 }
 
 #[test]
 fn a_gang_has_a_log_per_rank_and_one_exit() {
-    let mut bench = Bench::real();
-    // Rank 3 would wait for ever, as the survivors of a broken collective do.
-    let mut asked = order(script(
+    let mut harness = AgentHarness::with_runner();
+    // Rank 3 would wait forever, as the other ranks of a broken collective do.
+    let mut attempt_order = order(script(
         "echo rank $MUSTER_RANK of $MUSTER_GANG_SIZE; [ $MUSTER_RANK = 3 ] && exec sleep 1000; exit $((MUSTER_RANK * 2))",
     ));
-    (asked.tasks, asked.gang_size) = ([0, 2, 3].map(|rank| task(rank, "task", rank)).to_vec(), 4);
-    bench.order(vec![asked]);
-    assert_eq!(bench.await_end(), Exit::Code(4), "the rank that failed, not the one that was ended for it");
-    assert_eq!(bench.log(2, Stream::Stdout), "rank 2 of 4\n");
-    assert_eq!(bench.log(3, Stream::Stdout), "rank 3 of 4\n");
+    (attempt_order.tasks, attempt_order.gang_size) =
+        ([0, 2, 3].map(|rank| task(rank, "task", rank)).to_vec(), 4);
+    harness.send_orders(vec![attempt_order]);
+    assert_eq!(
+        harness.wait_for_exit(),
+        Exit::Code(4),
+        "the rank that failed, not the one that was ended for it"
+    );
+    assert_eq!(harness.read_log(2, Stream::Stdout), "rank 2 of 4\n");
+    assert_eq!(harness.read_log(3, Stream::Stdout), "rank 3 of 4\n");
 }
 
 #[test]
-fn a_program_that_is_none_fails_as_in_a_shell_and_says_why() {
+fn a_missing_or_unexecutable_program_exits_as_in_a_shell_and_logs_why() {
     let cases = [
         (command(&["/no/such/program"]), 127, "`/no/such/program` cannot be started: No such file"),
         (command(&["no-such-word"]), 127, "`no-such-word` cannot be started: No such file"),
@@ -221,36 +236,40 @@ fn a_program_that_is_none_fails_as_in_a_shell_and_says_why() {
         (command(&["/etc"]), 126, "`/etc` cannot be started: Permission denied"),
         (command(&["/etc/passwd/x"]), 126, "`/etc/passwd/x` cannot be started: Not a directory"),
     ];
-    for (run_this, code, why) in cases {
-        let (bench, exit) = run(run_this);
+    for (run, code, why) in cases {
+        let (harness, exit) = run_to_exit(run);
         assert_eq!(exit, Exit::Code(code), "{why}");
-        let said = bench.log(0, Stream::Stderr);
-        assert!(said.starts_with("muster: ") && said.contains(why), "{said}");
+        let message = harness.read_log(0, Stream::Stderr);
+        assert!(message.starts_with("muster: ") && message.contains(why), "{message}");
     }
 }
 
 #[test]
-fn what_cannot_start_says_why() {
-    let nowhere = not_started(Run { directory: Some("/no/such/place".to_string()), ..script("true") });
-    assert!(nowhere.contains("`/no/such/place`") && nowhere.contains("No such file"), "{nowhere}");
-    let image = not_started(Run { image: Some("pytorch".to_string()), ..Run::default() });
+fn a_failed_start_is_reported_with_its_reason() {
+    let missing_directory =
+        not_started_reason(RunSpec { directory: Some("/no/such/place".to_string()), ..script("true") });
+    assert!(
+        missing_directory.contains("`/no/such/place`") && missing_directory.contains("No such file"),
+        "{missing_directory}"
+    );
+    let image = not_started_reason(RunSpec { image: Some("pytorch".to_string()), ..RunSpec::default() });
     assert_eq!(image, "no container runtime is configured; use a script or command");
-    assert!(not_started(Run::default()).contains("nothing to run"));
+    assert!(not_started_reason(RunSpec::default()).contains("nothing to run"));
 }
 
 #[test]
-fn a_shim_that_cannot_run_is_an_attempt_that_did_not_start() {
+fn a_failed_shim_is_reported_as_not_started() {
     for (shim, expected) in
-        [("/no/such/shim", "cannot be started"), ("/bin/false", "before it started anything")]
+        [("/no/such/shim", "cannot be started"), ("/bin/false", "before it started a task")]
     {
-        let mut bench = Bench::empty();
+        let mut harness = AgentHarness::without_agent();
         let config = muster_agent::RunnerConfig {
-            node: crate::bench::NODE.to_string(),
-            ..muster_agent::RunnerConfig::new(&bench.data_dir, vec![shim.into()])
+            node: crate::harness::NODE.to_string(),
+            ..muster_agent::RunnerConfig::new(&harness.data_dir, vec![shim.into()])
         };
-        bench.agent = Some(Box::new(muster_agent::Runner::start(config, bench.mouth()).unwrap()));
-        bench.order(vec![order(script("true"))]);
-        match bench.await_end() {
+        harness.agent = Some(Box::new(muster_agent::Runner::start(config, harness.report_sink()).unwrap()));
+        harness.send_orders(vec![order(script("true"))]);
+        match harness.wait_for_exit() {
             Exit::NotStarted(why) => assert!(why.contains(expected), "{why}"),
             other => panic!("{other:?}"),
         }
@@ -258,12 +277,12 @@ fn a_shim_that_cannot_run_is_an_attempt_that_did_not_start() {
 }
 
 #[test]
-fn a_dropped_attempt_is_tidied_up_and_its_logs_stay() {
-    let (mut bench, _) = run(script("echo kept > file; echo hello"));
-    bench.order(vec![]);
-    let gone = |name: &str| !bench.attempt_dir().join(name).exists();
-    crate::bench::wait_until("it is tidied up", || gone("intent.json"));
+fn a_dropped_attempt_is_cleaned_up_and_its_logs_stay() {
+    let (mut harness, _) = run_to_exit(script("echo kept > file; echo hello"));
+    harness.send_orders(vec![]);
+    let gone = |name: &str| !harness.attempt_dir().join(name).exists();
+    crate::harness::wait_until("it is cleaned up", || gone("intent.json"));
     assert!(gone("pid.json") && gone("script") && gone("shim.log"));
-    assert_eq!(bench.log(0, Stream::Stdout), "hello\n");
-    assert!(!gone("work/file"), "the job's own files are not ours");
+    assert_eq!(harness.read_log(0, Stream::Stdout), "hello\n");
+    assert!(!gone("work/file"), "clean-up keeps the job's own files");
 }

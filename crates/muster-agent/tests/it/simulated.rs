@@ -1,27 +1,27 @@
-//! The simulated cluster on a real clock and a real disk. Its decisions are tested beside the code.
+//! The simulated agents with a real clock and a real disk. Their decisions are unit-tested.
 
 use std::time::Duration;
 
 use muster_agent::logs::Stream;
-use muster_agent::{Agent, Simulated, SimulatedConfig};
+use muster_agent::{Agent, SimulatedAgents, SimulatedAgentsConfig};
 use muster_protocol::agent::{Exit, Registration, Report};
 
-use crate::bench::{Bench, command, order, wait_until};
+use crate::harness::{AgentHarness, command, order, wait_until};
 
 #[test]
 fn the_log_of_a_simulated_attempt_can_be_read() {
-    let mut bench = Bench::simulated();
-    let mut asked = order(command(&["python", "train.py"]));
-    asked.annotations.insert("muster.sim/runtime".to_string(), "50ms".to_string());
-    bench.order(vec![asked]);
-    assert_eq!(bench.await_end(), Exit::Code(0));
-    let log = bench.log(0, Stream::Stdout);
+    let mut harness = AgentHarness::with_simulated_agents();
+    let mut attempt_order = order(command(&["python", "train.py"]));
+    attempt_order.annotations.insert("muster.sim/runtime".to_string(), "50ms".to_string());
+    harness.send_orders(vec![attempt_order]);
+    assert_eq!(harness.wait_for_exit(), Exit::Code(0));
+    let log = harness.read_log(0, Stream::Stdout);
     assert!(log.contains("would run: python train.py") && log.contains("ended with exit code 0"), "{log}");
 }
 
 #[test]
-fn two_thousand_nodes_live_on_one_thread() {
-    let bench = Bench::empty();
+fn one_thread_simulates_two_thousand_nodes() {
+    let harness = AgentHarness::without_agent();
     let node = |number: u32| Registration {
         node: format!("n{number:04}"),
         hostname: String::new(),
@@ -39,15 +39,15 @@ fn two_thousand_nodes_live_on_one_thread() {
         incarnation: String::new(),
         simulated: true,
     };
-    let config = SimulatedConfig {
-        heartbeat: Duration::from_millis(200),
-        ..SimulatedConfig::new((0..2_000).map(node).collect(), &bench.data_dir)
+    let config = SimulatedAgentsConfig {
+        heartbeat_interval: Duration::from_millis(200),
+        ..SimulatedAgentsConfig::new((0..2_000).map(node).collect(), &harness.data_dir)
     };
-    let mut agent = Simulated::start(config, bench.mouth()).unwrap();
-    wait_until("all have beaten three times", || bench.beats() >= 6_000);
+    let mut agent = SimulatedAgents::start(config, harness.report_sink()).unwrap();
+    wait_until("every node has sent three heartbeats", || harness.heartbeat_count() >= 6_000);
     agent.shutdown();
-    let heard = bench.heard();
-    let registered = heard.iter().filter_map(|report| match report {
+    let reports = harness.reports();
+    let registered = reports.iter().filter_map(|report| match report {
         Report::Registered(registration) => Some(&registration.node),
         _ => None,
     });

@@ -1,37 +1,32 @@
-//! What policies see: plain, read-only, and no more than jobs of one bucket and nodes of one kind have in common.
+//! Views that policies read: plain values, limited to what all jobs of one bucket or all nodes of one kind have in
+//! common.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
-use crate::capacity::Kind;
+use crate::accounting::preemption_loss::lost_gpu_ms;
+use crate::accounting::tenant::Tenant;
+use crate::gpu::model;
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Exit, Job, Topology};
-use crate::loss::lost_gpu_ms;
-use crate::model;
-use crate::policy::Scope;
+use crate::objects::job::{Job, Topology};
+use crate::objects::policy::PolicyScope;
 use crate::queue::Bucket;
-use crate::state::State;
-use crate::tenant::Tenant;
+use crate::resources::Kind;
 use crate::time::{DAY, HOUR, MINUTE, SECOND, Timestamp};
 
-/// A moment, as clocks on the wall of the cluster show it.
+/// A point in time, with its fields in the time zone of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// Seconds since 1970.
     pub unix: i64,
-    /// 0 to 23.
     pub hour: i64,
-    /// 0 to 59.
     pub minute: i64,
     /// 0 is Monday.
     pub weekday: i64,
 }
 
 impl Moment {
-    /// A moment in a zone so many minutes ahead of UTC.
-    pub fn of(now: Timestamp, ahead_minutes: i32) -> Moment {
-        let local = now.0 + i64::from(ahead_minutes) * MINUTE;
+    /// `now` in a time zone that is `offset_minutes` ahead of UTC.
+    pub fn of(now: Timestamp, offset_minutes: i32) -> Moment {
+        let local = now.0 + i64::from(offset_minutes) * MINUTE;
         Moment {
             unix: now.0.div_euclid(SECOND),
             hour: local.rem_euclid(DAY) / HOUR,
@@ -42,53 +37,48 @@ impl Moment {
     }
 }
 
-/// A job.
+/// The jobs of a bucket, as policies see them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobView {
-    /// Who pays.
     pub tenant: TenantId,
-    /// Who asked.
     pub user: String,
-    /// What it asked for.
+    /// The requested priority.
     pub priority: u32,
-    /// Tasks of the gang.
     pub tasks: u32,
     /// GPUs of the gang, whole or shared.
     pub gpus: u32,
-    /// GPUs of its largest task.
+    /// GPUs of the largest task.
     pub gpus_per_task: u32,
-    /// How much of each GPU it takes, in thousandths.
+    /// The requested share of each GPU, in thousandths.
     pub gpu_milli: u32,
-    /// Models that will do; any where there is none.
+    /// Accepted models; empty means any.
     pub gpu_models: BTreeSet<String>,
-    /// Memory that each GPU must have.
+    /// Least memory of each GPU.
     pub gpu_memory_mib: u64,
-    /// How strictly neighbours are kept apart.
     pub isolation: &'static str,
     /// CPU cores of the gang.
     pub cpus: u64,
     /// Main memory of the gang.
     pub memory_mib: u64,
-    /// How long it may run, rounded up.
+    /// The time limit, rounded up.
     pub time_limit_ms: Option<i64>,
-    /// How close together it must be.
+    /// The required locality of the nodes.
     pub topology: Topology,
-    /// The pool it named.
+    /// The requested pool.
     pub pool: Option<String>,
-    /// Labels that its nodes must carry.
+    /// Labels that the nodes must carry.
     pub node_labels: BTreeMap<String, String>,
-    /// Its labels, as far as the policy names them.
+    /// Labels of the job that the policy mentions.
     pub labels: BTreeMap<String, String>,
-    /// Its name, if the policy looks at names.
+    /// The job name, if the policy reads names.
     pub name: Option<String>,
-    /// Its image, if the policy looks at images.
+    /// The image, if the policy reads images.
     pub image: Option<String>,
-    /// When the question is asked.
+    /// The time of the call.
     pub now: Moment,
 }
 
 impl JobView {
-    /// Jobs of a bucket.
     pub fn of(bucket: &Bucket, now: Moment) -> JobView {
         let groups = || bucket.shape.groups.iter().map(|(_, each)| each);
         let with_gpus = || groups().filter(|each| each.gpus > 0);
@@ -102,44 +92,41 @@ impl JobView {
             gpu_milli: with_gpus().map(|each| each.gpu_compute_milli).max().unwrap_or_default(),
             gpu_models: groups().flat_map(|each| each.gpu_models.iter().cloned()).collect(),
             gpu_memory_mib: with_gpus().map(|each| each.gpu_memory_mib).max().unwrap_or_default(),
-            isolation: with_gpus().map(|each| each.isolation).max().unwrap_or_default().word(),
+            isolation: with_gpus().map(|each| each.isolation).max().unwrap_or_default().as_str(),
             cpus: bucket.shape.cpus(),
             memory_mib: bucket.shape.memory_mib(),
             time_limit_ms: bucket.limit_ms,
             topology: bucket.shape.topology,
             pool: bucket.shape.pool.clone(),
             node_labels: bucket.shape.node_labels.clone(),
-            labels: bucket.marks.labels.clone(),
-            name: bucket.marks.name.clone(),
-            image: bucket.marks.image.clone(),
+            labels: bucket.policy_attributes.labels.clone(),
+            name: bucket.policy_attributes.name.clone(),
+            image: bucket.policy_attributes.image.clone(),
             now,
         }
     }
 }
 
-/// A tenant.
+/// A tenant, as policies see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantView {
-    /// Its name for ever.
     pub id: TenantId,
     /// The default priority of its jobs.
     pub priority: u32,
-    /// Its share against its siblings.
+    /// The weight of the tenant relative to its siblings.
     pub weight: u32,
-    /// GPUs that its jobs hold, in thousandths.
+    /// GPUs held by its jobs, in thousandths.
     pub gpu_milli_held: u64,
-    /// GPUs it can count on.
+    /// The guarantee in GPUs.
     pub gpus_guaranteed: Option<u64>,
-    /// The most GPUs it may hold.
+    /// The quota in GPUs.
     pub gpus_max: Option<u64>,
-    /// Its jobs that wait or run.
+    /// Jobs that are queued, held or running.
     pub jobs: u64,
-    /// Free words.
     pub labels: BTreeMap<String, String>,
 }
 
 impl TenantView {
-    /// A tenant as it is now.
     pub fn of(tenant: &Tenant) -> TenantView {
         TenantView {
             id: tenant.id.clone(),
@@ -154,66 +141,39 @@ impl TenantView {
     }
 }
 
-/// The whole cluster.
+/// The whole cluster, as policies see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterView {
-    /// GPUs in service: of nodes that take work, without those that may not be given out.
+    /// GPUs in service: usable GPUs of schedulable nodes.
     pub gpus: u64,
-    /// GPUs that jobs hold, in thousandths.
+    /// GPUs held by jobs, in thousandths.
     pub gpu_milli_held: u64,
-    /// GPUs in service of each pool, however warm they are.
+    /// GPUs in service by pool, at any temperature.
     pub pools: BTreeMap<String, u64>,
-    /// When the question is asked.
+    /// The time of the call.
     pub now: Moment,
 }
 
-impl ClusterView {
-    /// The cluster as it is now. O(GPUs).
-    pub fn of(state: &State, now: Timestamp) -> ClusterView {
-        let pools = state.policies.rules().into_iter().flat_map(|rules| rules.pools.keys());
-        let mut view = ClusterView {
-            gpus: 0,
-            gpu_milli_held: state.tenants.values().map(|tenant| tenant.held.gpu_milli).sum(),
-            pools: pools.map(|pool| (pool.clone(), 0)).collect(),
-            now: Moment::of(now, state.settings.utc_offset_minutes),
-        };
-        for node in state.nodes.values().filter(|node| node.takes_work()) {
-            for gpu in (0..node.facts.gpus.len()).filter(|gpu| node.gpu_usable(*gpu)) {
-                view.gpus += 1;
-                for pool in node.pools.get(gpu).into_iter().flat_map(|pools| pools.keys()) {
-                    *view.pools.entry(pool.clone()).or_default() += 1;
-                }
-            }
-        }
-        view
-    }
-}
-
-/// A node, with what all of its kind have in common.
+/// A node, reduced to what all nodes of its kind have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeView {
-    /// One of the kind.
+    /// An example node of the kind.
     pub node: NodeId,
-    /// The models of its devices, in canonical spelling where that is known, each once.
+    /// Models of the devices, in canonical spelling where it is known.
     pub models: BTreeSet<String>,
-    /// Its devices.
     pub gpus: u32,
-    /// The memory of its smallest device.
+    /// Memory of the device with the least.
     pub gpu_memory_mib: u64,
-    /// Whether its devices are partitioned.
+    /// Whether any device is partitioned.
     pub partitioned: bool,
-    /// CPU cores.
     pub cpus: u32,
-    /// Main memory.
     pub memory_mib: u64,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Pools that have one of its devices.
+    /// Pools that contain at least one of the devices.
     pub pools: BTreeSet<String>,
 }
 
 impl NodeView {
-    /// Nodes of a kind.
     pub fn of(node: &NodeId, kind: &Kind) -> NodeView {
         NodeView {
             node: node.clone(),
@@ -229,33 +189,28 @@ impl NodeView {
     }
 }
 
-/// A running job that might be displaced.
+/// A running job that is a candidate victim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CandidateView {
-    /// Which.
     pub id: JobId,
-    /// Who pays.
     pub tenant: TenantId,
-    /// Who asked.
     pub user: String,
-    /// What it asked for.
+    /// The requested priority.
     pub priority: u32,
-    /// GPUs it holds.
     pub gpus: u32,
-    /// How long it has run.
+    /// Time since its placement.
     pub ran_ms: i64,
-    /// GPU-milliseconds of work that it would lose.
+    /// Preemption loss if the job stopped now.
     pub lost_gpu_ms: u64,
-    /// How often it was displaced before.
+    /// Number of earlier preemptions.
     pub preemptions: u32,
-    /// Whether it saves its work.
+    /// Whether the job declared checkpoints.
     pub saves: bool,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
 }
 
 impl CandidateView {
-    /// A job as it is now; nothing if it does not run.
+    /// `None` if the job has no active attempt.
     pub fn of(job: &Job, now: Timestamp) -> Option<CandidateView> {
         let attempt = job.attempt()?;
         Some(CandidateView {
@@ -272,29 +227,14 @@ impl CandidateView {
         })
     }
 
-    /// The same as a bundle may see it: of the jobs of others, a tenant learns what concerns the choice and not whose they
-    /// are.
-    pub fn shown_to(&self, scope: &Scope) -> CandidateView {
+    /// The view that a bundle of `scope` gets. A tenant's bundle sees jobs of other tenants without user and labels:
+    /// enough for the choice of victims.
+    pub fn shown_to(&self, scope: &PolicyScope) -> CandidateView {
         match scope {
-            Scope::Tenant(own) if *own != self.tenant => {
+            PolicyScope::Tenant(own) if *own != self.tenant => {
                 CandidateView { user: String::new(), labels: BTreeMap::new(), ..self.clone() }
             }
             _ => self.clone(),
         }
     }
-}
-
-/// An attempt that failed by itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailureView {
-    /// How its processes ended.
-    pub exit: Exit,
-    /// How often it has been started.
-    pub attempt: u32,
-    /// How many attempts failed by themselves before this one.
-    pub failures: u32,
-    /// How long it ran.
-    pub ran_ms: i64,
-    /// Where.
-    pub nodes: Vec<NodeId>,
 }

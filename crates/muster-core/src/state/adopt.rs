@@ -1,163 +1,180 @@
-//! Step 8, adopt: take a plan gang by gang, as far as it still holds.
+//! Step 8, adopt: check each part of a plan against the current state, and turn the parts that still hold into events.
 //!
-//! A plan comes from a snapshot that may be old, or from anyone. Nothing in it is believed: each gang is
-//! checked against the state of now and what this same plan has already taken.
+//! A plan comes from a snapshot that may be old, and from any author. Nothing in it is trusted: each gang is checked
+//! against the state and against what the same plan has already taken. What the plan asserts of a start (effective
+//! priority, expected runtime, revocable, score) is bounded, and a value out of bounds rejects the start: recomputing
+//! it would change recorded decisions.
+
+mod taken;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::capacity::{Free, Seat, mask};
-use crate::command::{Actor, Answer};
-use crate::event::Event;
-use crate::guarantee::{Cover, guarantor};
-use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Demand, Job, JobSpec, PlacedTask, StopCause};
-use crate::loss::was_passed;
-use crate::model;
-use crate::partition;
-use crate::plan::{Cut, MakeRoom, Plan, Start};
-use crate::queue::Shape;
-use crate::settings::Repartition;
+use crate::facts::command::{Actor, Answer};
+use crate::facts::event::Event;
+use crate::facts::plan::{Eviction, Plan, PlanPart, RejectedPart, Rejection, Repartitioning, Start};
+use crate::gpu::model;
+use crate::gpu::partition;
+use crate::ids::{JobId, NodeId};
+use crate::objects::demand::Demand;
+use crate::objects::job::{Job, JobSpec, PlacedTask, StopCause};
+use crate::objects::score::Score;
+use crate::objects::settings::{PRIORITY_MAX, Repartition};
+use crate::objects::shape::Shape;
+use crate::resources::{DeviceAssignment, ResourceVec, mask};
+use crate::state::State;
 use crate::state::decide::Decision;
-use crate::state::tally::Tally;
-use crate::state::{Claim, State};
-use crate::time::Timestamp;
+use crate::state::preemption::was_waiting_at;
+use crate::time::{DAY, Timestamp};
+use taken::Taken;
+
+/// The longest runtime that a plan may expect of a job: ten years.
+const EXPECTED_MS_MAX: i64 = 3_653 * DAY;
+/// The largest term of a score, in thousandths of a device: a thousand nodes full of devices at the largest weight.
+const SCORE_TERM_MILLI_MAX: i64 = 1_000_000_000_000;
 
 impl State {
     pub(super) fn decide_adopt(&self, plan: &Plan, epoch: u64, now: Timestamp) -> Decision {
-        let mut tally = Tally::of(self, now);
-        let mut events = Vec::new();
-        let mut placed = 0;
+        let mut taken = Taken::of(self, now);
+        let mut outcome = AdoptionOutcome::default();
         for start in &plan.starts {
-            if let Some(facts) = self.adopt_start(start, epoch, now, &mut tally) {
-                events.extend(facts);
-                placed += 1;
-            }
+            let adopted = self.adopt_start(start, epoch, now, &mut taken);
+            outcome.add(PlanPart::Start, start.job, adopted);
         }
-        let mut claimed = 0;
-        for room in &plan.claims {
-            if let Some(facts) = self.adopt_claim(room, now, &mut tally) {
-                events.extend(facts);
-                claimed += 1;
-            }
+        let placed = outcome.adopted;
+        for eviction in &plan.evictions {
+            let adopted = self.adopt_eviction(eviction, now, &mut taken);
+            outcome.add(PlanPart::Eviction, eviction.job, adopted);
         }
-        for cut in &plan.cuts {
-            events.extend(self.adopt_cut(cut, now, &tally));
+        let claimed = outcome.adopted - placed;
+        let rejected = outcome.rejected.len();
+        for repartitioning in &plan.repartitionings {
+            let adopted = self.adopt_repartitioning(repartitioning, now, &taken).map(|event| vec![event]);
+            outcome.add(PlanPart::Repartitioning, repartitioning.job, adopted);
         }
-        let taken = placed + claimed;
-        let left = plan.starts.len() + plan.claims.len() - taken;
-        if taken > 0 {
-            events.push(Event::PlanAdopted {
+        if placed + claimed > 0 {
+            outcome.events.push(Event::PlanAdopted {
                 snapshot: plan.snapshot,
                 now: plan.now,
                 placed: placed as u32,
                 claimed: claimed as u32,
-                left: left as u32,
+                rejected: rejected as u32,
             });
         }
-        Decision { events, answer: Answer::Adopted { taken, left } }
+        let answer = Answer::Adopted { gangs: placed + claimed, rejected: outcome.rejected };
+        Decision { events: outcome.events, answer }
     }
 
-    /// The facts of one start, if every guard holds.
+    /// The events of one start, if every guard holds.
     fn adopt_start(
         &self,
         start: &Start,
         epoch: u64,
         now: Timestamp,
-        tally: &mut Tally<'_>,
-    ) -> Option<Vec<Event>> {
-        let job = self.placeable(start.job, tally)?;
-        if !is_whole_gang(&job.spec, &start.tasks) || !self.quota_admits(job, &start.tasks, tally) {
-            return None;
-        }
-        let windows = start.tasks.iter().all(|task| self.windows_admit(job, &task.node, now));
-        if !windows || !self.array_admits(job, tally) || !self.space_admits(job, &start.tasks, tally) {
-            return None;
-        }
-        if !self.models_admit(job, &start.tasks, tally) {
-            return None;
-        }
-        tally.take(self, job, &start.tasks);
-        let mut facts = Vec::new();
-        self.drop_claim(job.id, "its job has started", now, &mut facts);
-        facts.push(Event::JobPlaced {
+        taken: &mut Taken,
+    ) -> Result<Vec<Event>, Rejection> {
+        let job = self.placeable(start.job, taken)?;
+        require(is_whole_gang(&job.spec, &start.tasks), Rejection::IncompleteGang)?;
+        self.check_assertions(job, start)?;
+        self.check_limits(job, &start.tasks, now, taken)?;
+        let free_on = |node: &NodeId| self.resources.entry(node).map(|entry| entry.free);
+        self.check_space(job, &start.tasks, taken, free_on)?;
+        taken.start(self, job, &start.tasks);
+        let mut events = Vec::new();
+        self.drop_claim(job.id, "the preemptor started", now, &mut events);
+        events.push(Event::JobPlaced {
             job: job.id,
             attempt: job.attempts + 1,
             epoch,
             tasks: start.tasks.clone(),
-            effective: start.effective,
+            effective_priority: start.effective_priority,
             expected_ms: start.expected_ms,
-            lent: start.lent,
+            revocable: start.revocable,
             score: start.score.clone(),
             held: Some(job.spec.demand_of(&start.tasks)),
             at: now,
         });
-        Some(facts)
+        Ok(events)
     }
 
-    /// A device is partitioned otherwise, if the settings let the planner do so and nobody uses it now.
-    fn adopt_cut(&self, cut: &Cut, now: Timestamp, tally: &Tally) -> Option<Event> {
-        let node = self.nodes.get(&cut.gpu.node)?;
-        let facts = node.facts.gpus.get(usize::from(cut.gpu.index))?;
-        let instances = partition::laid_out(facts, &cut.profiles).ok()?;
-        let legal = partition::check(facts, cut.gpu.index, &instances).is_ok();
-        let taken = tally.used.get(&cut.gpu.node).copied().unwrap_or_default().touched();
-        let used = taken >> cut.gpu.index & 1 == 1 || !self.is_unused(&cut.gpu);
-        let since = node.partitions.get(&cut.gpu.index).map(|partition| partition.since);
-        let cool = since.is_none_or(|since| now.since(since) >= self.settings.repartition_cooldown_ms);
+    /// Bounds of what a plan asserts of a start.
+    fn check_assertions(&self, job: &Job, start: &Start) -> Result<(), Rejection> {
+        let lowest = -i64::from(self.settings.fair_share_max);
+        let highest = i64::from(PRIORITY_MAX) + i64::from(self.settings.aging_max);
+        let priority = start.effective_priority.is_none_or(|priority| (lowest..=highest).contains(&priority));
+        require(priority, Rejection::EffectivePriorityOutOfBounds)?;
+        let expected = start.expected_ms.is_none_or(|ms| (0..=EXPECTED_MS_MAX).contains(&ms));
+        require(expected, Rejection::ExpectedRuntimeOutOfBounds)?;
+        let may_be_revoked = || self.may_backfill_revocably(&job.spec.tenant, job.id);
+        require(!start.revocable || may_be_revoked(), Rejection::NotRevocable)?;
+        require(start.score.as_deref().is_none_or(is_score_in_bounds), Rejection::ScoreOutOfBounds)
+    }
+
+    /// A GPU is repartitioned if the settings let the planner do so and no job uses the GPU now.
+    fn adopt_repartitioning(
+        &self,
+        repartitioning: &Repartitioning,
+        now: Timestamp,
+        taken: &Taken,
+    ) -> Result<Event, Rejection> {
+        let Repartitioning { gpu, profiles, job } = repartitioning;
+        let node = self.nodes.get(&gpu.node).ok_or(Rejection::UnknownGpu)?;
+        let facts = node.facts.gpus.get(usize::from(gpu.index)).ok_or(Rejection::UnknownGpu)?;
         let allowed = self.settings.repartition == Repartition::Apply && node.facts.simulated;
-        let news = node.instances(cut.gpu.index) != instances;
-        (allowed && legal && !used && cool && news).then(|| Event::GpuPartitioned {
-            gpu: cut.gpu.clone(),
-            instances,
-            by: Actor::system().name,
-            why: format!("{} waits for it", cut.job),
-            at: now,
-        })
+        require(allowed, Rejection::RepartitioningOff)?;
+        let instances = partition::laid_out(facts, profiles).map_err(|_| Rejection::IllegalPartition)?;
+        let legal = partition::check(facts, gpu.index, &instances).is_ok();
+        require(legal, Rejection::IllegalPartition)?;
+        let touched = taken.space_on(&gpu.node).touched_devices();
+        require(touched >> gpu.index & 1 == 0 && self.is_unused(gpu), Rejection::GpuInUse)?;
+        let since = node.partitions.get(&gpu.index).map(|partition| partition.since);
+        let cooled_down = since.is_none_or(|since| now.since(since) >= self.settings.repartition_cooldown_ms);
+        require(cooled_down, Rejection::RepartitioningCooldown)?;
+        require(node.instances(gpu.index) != instances, Rejection::AlreadyPartitioned)?;
+        let (by, why) = (Actor::system().name, format!("{job} waits for this layout"));
+        Ok(Event::GpuPartitioned { gpu: gpu.clone(), instances, by, why, at: now })
     }
 
-    /// A job that waits, awake and without open dependencies, and was not taken by this plan already.
-    fn placeable(&self, id: JobId, tally: &Tally) -> Option<&Job> {
-        let job = self.jobs.get(&id)?;
-        let is_let_in = || {
+    /// A job that is ready and admitted by the policies, and that this plan has not taken already.
+    fn placeable(&self, id: JobId, taken: &Taken) -> Result<&Job, Rejection> {
+        let job = self.jobs.get(&id).filter(|job| job.is_ready()).ok_or(Rejection::NotReady)?;
+        require(!taken.jobs.contains(&id), Rejection::TakenTwice)?;
+        let is_admitted = || {
             let bucket = self.bucket(job);
-            self.policy_blocker(&bucket, self.word(&bucket)).is_none()
+            self.policy_blocker(&bucket, self.policy_answer(&bucket)).is_none()
         };
-        let admitted = || self.policies.is_empty() || is_let_in();
-        (job.is_ready() && !tally.jobs.contains(&id) && admitted()).then_some(job)
+        require(self.policies.is_empty() || is_admitted(), Rejection::Policy)?;
+        Ok(job)
     }
 
-    fn quota_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
-        let demand = job.spec.demand_of(tasks);
-        self.budget_admits(job, tally)
-            && tally.users.over(&job.spec.tenant, &job.spec.user, demand).is_empty()
-            && self.policy_limits_admit(job, demand, tally)
-            && self.lineage(&job.spec.tenant).all(|tenant| {
-                let held = tally.held.get(&tenant.id).copied().unwrap_or_default();
-                tenant.config.maximum.excess(held.plus(demand)).is_empty()
-            })
+    /// Windows, arrays, quotas, limits and budgets.
+    fn check_limits(
+        &self,
+        job: &Job,
+        tasks: &[PlacedTask],
+        now: Timestamp,
+        taken: &Taken,
+    ) -> Result<(), Rejection> {
+        let (spec, usage, demand) = (&job.spec, &taken.usage, job.spec.demand_of(tasks));
+        let admitted = tasks.iter().all(|task| self.windows_admit(job, &task.node, now));
+        require(admitted, Rejection::Window)?;
+        require(self.array_admits(job, taken), Rejection::ArrayLimit)?;
+        require(usage.quota_excess(&spec.tenant, demand).is_empty(), Rejection::Quota)?;
+        require(usage.user_excess(&spec.tenant, &spec.user, demand).is_empty(), Rejection::UserQuota)?;
+        let by_policy = usage.policy_limit_excess(&spec.tenant, spec.pool.as_deref(), demand);
+        require(by_policy.is_empty(), Rejection::PolicyLimit)?;
+        let groups = spec.tasks.iter().map(|group| (group.count, &group.each));
+        let over_budget = usage.budget_excess(&spec.tenant, groups, spec.time_limit_ms);
+        require(over_budget.is_none(), Rejection::Budget)?;
+        require(self.models_admit(job, tasks, taken), Rejection::ModelLimit)
     }
 
     /// The least that a job takes from its tenant's quota, wherever it is placed.
     pub(crate) fn least_demand(&self, spec: &JobSpec) -> Demand {
-        self.capacity.least_demand(spec.tasks.iter().map(|group| (group.count, &group.each)))
+        self.resources.least_demand(spec.tasks.iter().map(|group| (group.count, &group.each)))
     }
 
-    /// Whether no limit of a policy, on the tenant or on one above it, is passed.
-    fn policy_limits_admit(&self, job: &Job, demand: Demand, tally: &Tally) -> bool {
-        let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
-        tally.limits.over((&job.spec.tenant, job.spec.pool.as_deref()), demand, held).is_empty()
-    }
-
-    /// Whether no budget is used up, and all of them cover the time limit.
-    fn budget_admits(&self, job: &Job, tally: &Tally) -> bool {
-        let (spec, budgets) = (&job.spec, &tally.budgets);
-        let groups = spec.tasks.iter().map(|group| (group.count, &group.each));
-        let more = || budgets.least_until(self, &spec.tenant, groups, spec.time_limit_ms);
-        budgets.is_empty() || budgets.over(self, &spec.tenant, more()).is_none()
-    }
-
-    /// Whether the limits per model of the tenant, and of all above it, let the job have these devices.
-    fn models_admit(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
+    /// True if the limits per model of the tenant and its ancestors allow these devices.
+    fn models_admit(&self, job: &Job, tasks: &[PlacedTask], taken: &Taken) -> bool {
         let model_of = |(node, gpu): (&NodeId, u8)| {
             let gpus = &self.nodes.get(node)?.facts.gpus;
             Some(gpus.get(usize::from(gpu))?.model.as_str())
@@ -169,233 +186,200 @@ impl State {
             };
             tasks.iter().map(of_task).sum()
         };
-        tally.models.over(&job.spec.tenant, of_model).is_none()
+        taken.usage.models.over(&job.spec.tenant, of_model).is_none()
     }
 
-    fn array_admits(&self, job: &Job, tally: &Tally) -> bool {
-        let limit = |array: &super::Array| array.running_max.map(|max| (array.active, max));
-        let array = job.id.index.and_then(|_| self.arrays.get(&job.id.number)).and_then(limit);
-        let more = tally.arrays.get(&job.id.number).copied().unwrap_or_default();
-        array.is_none_or(|(active, max)| active + more < max)
+    fn array_admits(&self, job: &Job, taken: &Taken) -> bool {
+        let array = job.id.index.and_then(|_| self.arrays.get(&job.id.number));
+        let running_max = array.and_then(|array| array.running_max);
+        running_max.is_none_or(|max| taken.usage.array_running(job.id.number) < max)
     }
 
-    fn space_admits(&self, job: &Job, tasks: &[PlacedTask], tally: &Tally) -> bool {
-        self.tasks_fit(job, tasks, tally, |node| self.capacity.filed(node).map(|filed| filed.free))
-    }
-
-    /// Whether each task fits into what is free on its node, beside those before it and all that this plan has used
-    /// and others have claimed there.
-    fn tasks_fit(
+    /// Each task fits into what is free on its node, beside the tasks before it, what this plan has used and what
+    /// claims of other jobs hold there.
+    fn check_space(
         &self,
         job: &Job,
         tasks: &[PlacedTask],
-        tally: &Tally,
-        free_on: impl Fn(&NodeId) -> Option<Free>,
-    ) -> bool {
+        taken: &Taken,
+        free_on: impl Fn(&NodeId) -> Option<ResourceVec>,
+    ) -> Result<(), Rejection> {
         let shape = Shape::of(&job.spec);
-        if !self.is_close(&shape, tasks) {
-            return false;
-        }
-        let mut used: BTreeMap<&NodeId, Free> = BTreeMap::new();
-        tasks.iter().all(|task| {
-            let (Some(filed), Some(free)) = (self.capacity.filed(&task.node), free_on(&task.node)) else {
-                return false;
-            };
-            let here = used.entry(&task.node).or_default();
-            let taken = tally.used.get(&task.node).copied().unwrap_or_default().with(*here);
-            let more = Free::used_by(&job.spec, task);
-            *here = here.with(more);
-            let left = free.without(tally.claimed_by_others(&task.node, job.id));
+        require(self.meets_locality(&shape, tasks), Rejection::Locality)?;
+        let mut used: BTreeMap<&NodeId, ResourceVec> = BTreeMap::new();
+        for task in tasks {
+            let entry =
+                self.resources.entry(&task.node).filter(|entry| entry.open && entry.kind.admits(&shape));
+            let entry = entry.ok_or(Rejection::NodeUnavailable)?;
+            let free = free_on(&task.node).ok_or(Rejection::NodeUnavailable)?;
             let each = &job.spec.tasks[task.group as usize].each;
-            let allows = |seat| {
-                let told = filed.kind.placed(each, (task.rank, task.group), &task.node, seat);
-                filed.kind.eligible(&shape, each).allows(seat, each) && told.share == task.share
+            let is_eligible = |assignment| {
+                let placed = entry.kind.placed(each, (task.rank, task.group), &task.node, assignment);
+                entry.kind.eligible(&shape, each).allows(assignment, each) && placed.share == task.share
             };
-            filed.open
-                && filed.kind.admits(&shape)
-                && Seat::of(task).is_some_and(allows)
-                && left.without(taken.without_host()).without_host().holds(more.without_host())
-                && taken.cpus + more.cpus <= left.cpus
-                && taken.memory_mib + more.memory_mib <= left.memory_mib
-        })
+            let eligible = DeviceAssignment::of(task).is_some_and(is_eligible);
+            require(eligible, Rejection::DeviceIneligible)?;
+            let used_by_gang = used.entry(&task.node).or_default();
+            let before = taken.space_on(&task.node).plus(*used_by_gang);
+            let more = ResourceVec::used_by(&job.spec, task);
+            *used_by_gang = used_by_gang.plus(more);
+            let left = free.minus(taken.claimed_by_others(&task.node, job.id));
+            let devices = left.minus(before.without_host()).without_host().covers(more.without_host());
+            let host = before.cpus + more.cpus <= left.cpus
+                && before.memory_mib + more.memory_mib <= left.memory_mib;
+            require(devices && host, Rejection::SpaceTaken)?;
+        }
+        Ok(())
     }
 
-    /// Whether a gang is as close together as its shape demands: its GPUs on one node, its nodes in one rack.
-    fn is_close(&self, shape: &Shape, tasks: &[PlacedTask]) -> bool {
-        let Some(first) = tasks.first().and_then(|task| self.capacity.filed(&task.node)) else { return true };
+    /// True if a gang is as close together as its shape requires: its GPUs on one node, its nodes in one rack.
+    fn meets_locality(&self, shape: &Shape, tasks: &[PlacedTask]) -> bool {
+        let Some(first) = tasks.first().and_then(|task| self.resources.entry(&task.node)) else {
+            return true;
+        };
         let one_node = tasks.iter().all(|task| task.node == tasks[0].node);
         let devices = tasks.iter().filter(|task| task.share.is_none());
         let devices = devices.fold(0, |all, task| all | mask(&task.gpus));
-        let near = one_node && shape.wish.admits(first.kind.wiring.closeness(devices));
-        let rack = |task: &PlacedTask| self.capacity.filed(&task.node).and_then(|filed| filed.rack.as_ref());
+        let near = one_node && shape.locality.allows(first.kind.topology.locality(devices));
+        let rack = |task: &PlacedTask| self.resources.entry(&task.node).and_then(|entry| entry.rack.as_ref());
         let one_rack =
             one_node || tasks.iter().all(|task| rack(task).is_some() && rack(task) == rack(&tasks[0]));
-        (near || !shape.wish.is_demand()) && (one_rack || !shape.must_share_a_rack())
+        (near || !shape.locality.is_required()) && (one_rack || !shape.must_share_a_rack())
     }
 
-    /// What the victims of a claim still hold on a node. One that came back and runs again is no victim.
-    pub fn coming_for(&self, claim: &Claim, node: &NodeId) -> Free {
-        let victims = claim.victims.iter().filter_map(|victim| self.jobs.get(victim));
-        let stopping = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.stopping.is_some());
-        let stopping = victims.filter(stopping);
-        stopping.fold(Free::default(), |sum, job| sum.with(Free::used_on(node, job)))
+    /// True if an eviction would be adopted in the current state.
+    pub fn would_adopt(&self, eviction: &Eviction, now: Timestamp) -> bool {
+        self.adopt_eviction(eviction, now, &mut Taken::of(self, now)).is_ok()
     }
 
-    /// What a claim keeps from others, node by node: its devices, and the cores and memory that its victims, as far
-    /// as they still run, will not give it.
-    pub fn kept_by(&self, id: JobId, claim: &Claim) -> Vec<(NodeId, Free)> {
-        let Some(job) = self.jobs.get(&id) else { return Vec::new() };
-        let wanted = Free::by_node(&job.spec, &claim.tasks).into_iter();
-        let kept = wanted.map(|(node, wanted)| {
-            let coming = self.coming_for(claim, node);
-            (node.clone(), wanted.without(coming.divisible()))
-        });
-        kept.collect()
-    }
-
-    /// Whether everything that is held by a claim may be given to its job, once it is free.
-    pub fn claim_works(&self, job: &Job, claim: &Claim, now: Timestamp) -> bool {
-        let open = |node: &NodeId| self.capacity.filed(node).is_some_and(|filed| filed.open);
-        let usable = |task: &PlacedTask| mask(&task.gpus) & !self.usable_gpus(&task.node) == 0;
-        let admitted = |task: &PlacedTask| self.windows_admit(job, &task.node, now);
-        let in_pool = |task: &PlacedTask| self.is_in_pool(job.spec.pool.as_deref(), task);
-        let works = |task: &PlacedTask| open(&task.node) && usable(task) && admitted(task) && in_pool(task);
-        !claim.tasks.is_empty() && claim.tasks.iter().all(works)
-    }
-
-    /// Whether the devices of a task are given out in a pool as they are now.
-    fn is_in_pool(&self, pool: Option<&str>, task: &PlacedTask) -> bool {
-        let Some(pool) = pool else { return true };
-        let pools = self.nodes.get(&task.node).map(|node| &node.pools[..]).unwrap_or_default();
-        let given_out =
-            |gpu: &u8| pools.get(usize::from(*gpu)).and_then(|pools| pools.get(pool)) == Some(&true);
-        task.gpus.iter().all(given_out)
-    }
-
-    /// What is held for jobs that wait, node by node.
-    pub fn claimed(&self) -> BTreeMap<NodeId, Vec<(JobId, Free)>> {
-        let mut nodes: BTreeMap<NodeId, Vec<(JobId, Free)>> = BTreeMap::new();
-        for (id, claim) in &self.claims {
-            for (node, space) in self.kept_by(*id, claim) {
-                nodes.entry(node).or_default().push((*id, space));
-            }
-        }
-        nodes
-    }
-
-    /// Whether making room would be adopted as things are now.
-    pub fn would_adopt(&self, room: &MakeRoom, now: Timestamp) -> bool {
-        self.adopt_claim(room, now, &mut Tally::of(self, now)).is_some()
-    }
-
-    /// The facts of making room, if every victim may be displaced and the job fits afterwards.
-    fn adopt_claim(&self, room: &MakeRoom, now: Timestamp, tally: &mut Tally) -> Option<Vec<Event>> {
-        let job = self.placeable(room.job, tally)?;
-        let tenant = self.tenants.get(&job.spec.tenant)?;
-        let allowed = self.settings.preemption && tenant.config.may_preempt;
-        if !allowed || self.claims.contains_key(&job.id) || room.victims.is_empty() {
-            return None;
-        }
-        let victims = self.victims(job, room, tally, now)?;
-        let windows = room.tasks.iter().all(|task| self.windows_admit(job, &task.node, now));
-        if !windows || !self.quota_admits(job, &room.tasks, tally) || !self.array_admits(job, tally) {
-            return None;
-        }
-        if !self.fits_after(job, room, &victims, tally) || !self.models_admit(job, &room.tasks, tally) {
-            return None;
-        }
-        tally.jobs.extend(room.victims.iter().copied());
-        victims.iter().for_each(|victim| tally.fewer.add(self, victim));
-        tally.claim(self, job, room);
+    /// The events of an eviction, if every victim may be evicted and the preemptor fits afterwards.
+    fn adopt_eviction(
+        &self,
+        eviction: &Eviction,
+        now: Timestamp,
+        taken: &mut Taken,
+    ) -> Result<Vec<Event>, Rejection> {
+        let job = self.placeable(eviction.job, taken)?;
+        let may_preempt = self.tenants.get(&job.spec.tenant).is_some_and(|tenant| tenant.config.may_preempt);
+        require(self.settings.preemption && may_preempt, Rejection::PreemptionOff)?;
+        require(!self.claims.contains_key(&job.id), Rejection::HasClaim)?;
+        require(is_whole_gang(&job.spec, &eviction.tasks), Rejection::IncompleteGang)?;
+        let victims = self.eligible_victims(job, eviction, taken, now)?;
+        self.check_limits(job, &eviction.tasks, now, taken)?;
+        let free_after = self.free_after(&victims);
+        self.check_space(job, &eviction.tasks, taken, free_after)?;
+        taken.claim(self, job, eviction, &victims);
         let until = now.plus(self.settings.stop_grace_ms).plus(self.settings.claim_ms);
-        let mut facts = vec![Event::ClaimMade {
+        let mut events = vec![Event::ClaimMade {
             job: job.id,
-            tasks: room.tasks.clone(),
-            victims: room.victims.clone(),
+            tasks: eviction.tasks.clone(),
+            victims: eviction.victims.clone(),
             at: now,
             until,
         }];
-        for victim in victims {
-            let attempt = victim.attempt()?;
-            facts.push(self.stop(victim, attempt, StopCause::Preempted { by: job.id }, now));
-        }
-        Some(facts)
+        let attempts = victims.iter().filter_map(|victim| Some((victim, victim.attempt()?)));
+        let cause = StopCause::Preempted { by: job.id };
+        events.extend(attempts.map(|(victim, attempt)| self.stop(victim, attempt, cause.clone(), now)));
+        Ok(events)
     }
 
-    /// The victims, if each of them may be displaced for this job and none twice.
-    fn victims(&self, job: &Job, room: &MakeRoom, tally: &Tally, now: Timestamp) -> Option<Vec<&Job>> {
-        let unique: BTreeSet<&JobId> = room.victims.iter().collect();
-        if unique.len() != room.victims.len() {
-            return None;
-        }
-        let nodes: BTreeSet<&NodeId> = room.tasks.iter().map(|task| &task.node).collect();
-        let held = |tenant: &TenantId| tally.held.get(tenant).copied().unwrap_or_default();
-        let runs = |tenant: &TenantId| tally.runs.get(tenant).copied().unwrap_or_default();
-        let cover = Cover {
-            amounts: guarantor(self, &job.spec.tenant, self.least_demand(&job.spec), held),
-            models: tally.guaranteed.guarantors(self, &job.spec.tenant, &Shape::of(&job.spec)),
-        };
-        let (mut fewer, bucket) = (tally.fewer.clone(), self.bucket(job));
-        let may_go = |id: &JobId| {
+    /// The victims, if each of them may be evicted for this preemptor and none is named twice.
+    fn eligible_victims(
+        &self,
+        job: &Job,
+        eviction: &Eviction,
+        taken: &Taken,
+        now: Timestamp,
+    ) -> Result<Vec<&Job>, Rejection> {
+        let unique: BTreeSet<&JobId> = eviction.victims.iter().collect();
+        require(!unique.is_empty() && unique.len() == eviction.victims.len(), Rejection::VictimIneligible)?;
+        let nodes: BTreeSet<&NodeId> = eviction.tasks.iter().map(|task| &task.node).collect();
+        let usage = &taken.usage;
+        let cover = usage.cover(&job.spec.tenant, &Shape::of(&job.spec));
+        let (mut pending, bucket) = (taken.pending.clone(), self.bucket(job));
+        let may_evict = |id: &JobId| {
             let victim = self.jobs.get(id)?;
-            let here = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
-            let reclaimed = cover.reclaims(self, victim, &tally.guaranteed);
+            let on_node = victim.attempt()?.nodes().iter().any(|node| nodes.contains(node));
+            let reclaimed = cover.reclaims(self, victim, &usage.guaranteed);
             let weaker = victim.spec.priority < job.spec.priority
-                || self.gives_way(victim, job, now)
-                || self.overstays(victim, now).is_some_and(|since| was_passed(job, since))
+                || self.yields_to(victim, job, now)
+                || self.overran(victim, now).is_some_and(|since| was_waiting_at(job, since))
                 || (self.settings.defragment && self.may_be_moved(victim, job.spec.priority));
-            let allowed = here
-                && !tally.jobs.contains(id)
-                && self.may_be_displaced(victim, now)
-                && self.policies_let_displace(&bucket, victim, false);
-            let owed = || fewer.allows(self, (victim, reclaimed), &cover, (runs, &tally.guaranteed));
-            let goes = (allowed && (weaker || reclaimed) && owed()).then_some(victim)?;
-            fewer.add(self, goes);
-            Some(goes)
+            let allowed = on_node
+                && !taken.jobs.contains(id)
+                && self.may_be_evicted(victim, now)
+                && self.policies_allow_eviction(&bucket, victim, false);
+            let guarantees_hold = || pending.allows(victim, reclaimed, &cover, usage);
+            let victim = (allowed && (weaker || reclaimed) && guarantees_hold()).then_some(victim)?;
+            pending.add(self, victim);
+            Some(victim)
         };
-        room.victims.iter().map(may_go).collect()
+        let victims: Option<Vec<&Job>> = eviction.victims.iter().map(may_evict).collect();
+        victims.ok_or(Rejection::VictimIneligible)
     }
 
-    /// Whether the gang fits once the victims are gone, each task where room is to be made for it.
-    fn fits_after(&self, job: &Job, room: &MakeRoom, victims: &[&Job], tally: &Tally) -> bool {
-        let mut freed: BTreeMap<&NodeId, Free> = BTreeMap::new();
+    /// What is free on a node once the victims are gone. Counted from what is held: a node that registered again with
+    /// less than its jobs hold would have a negative amount free.
+    fn free_after(&self, victims: &[&Job]) -> impl Fn(&NodeId) -> Option<ResourceVec> {
+        let mut freed: BTreeMap<NodeId, ResourceVec> = BTreeMap::new();
         for victim in victims {
             let tasks = victim.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
-            for (node, space) in Free::by_node(&victim.spec, tasks) {
-                let here = freed.entry(node).or_default();
-                *here = here.with(space);
+            for (node, space) in ResourceVec::by_node(&victim.spec, tasks) {
+                let sum = freed.entry(node.clone()).or_default();
+                *sum = sum.plus(space);
             }
         }
-        // Counted from what is held: a machine that came back smaller than its jobs has less than nothing free.
-        let free_after = |id: &NodeId| {
-            let (node, filed) = (self.nodes.get(id)?, self.capacity.filed(id)?);
+        move |id: &NodeId| {
+            let (node, entry) = (self.nodes.get(id)?, self.resources.entry(id)?);
             let freed = freed.get(id).copied().unwrap_or_default();
-            Some(Free {
+            Some(ResourceVec {
                 cpus: (u64::from(node.facts.cpus) + freed.cpus).saturating_sub(node.cpus_held),
                 memory_mib: (node.facts.memory_mib + freed.memory_mib).saturating_sub(node.memory_mib_held),
-                ..filed.free.with(freed.on_devices(self.usable_gpus(id)))
+                ..entry.free.plus(freed.on_devices(self.usable_gpus(id)))
             })
-        };
-        is_whole_gang(&job.spec, &room.tasks) && self.tasks_fit(job, &room.tasks, tally, free_after)
-    }
-
-    /// Devices of a node that may be given out once nobody holds them, as bits.
-    pub fn usable_gpus(&self, node: &NodeId) -> u64 {
-        let Some(node) = self.nodes.get(node) else { return 0 };
-        (0..node.facts.gpus.len())
-            .filter(|index| node.gpu_usable(*index))
-            .fold(0, |mask, index| mask | 1 << index)
+        }
     }
 }
 
-/// Whether the tasks are the gang, rank by rank, group by group, each with as many different devices as it asked for.
+/// True if the tasks are the whole gang in order of rank and group, each with the requested number of distinct devices.
 fn is_whole_gang(spec: &JobSpec, tasks: &[PlacedTask]) -> bool {
     let in_order = tasks.is_sorted_by_key(|task| task.group)
         && tasks.iter().enumerate().all(|(rank, task)| task.rank as usize == rank);
     let complete = |task: &PlacedTask| {
         let devices: BTreeSet<&u8> = task.gpus.iter().filter(|gpu| **gpu < 64).collect();
-        let asked = spec.tasks.get(task.group as usize).map(|group| group.each.gpus as usize);
-        devices.len() == task.gpus.len() && asked == Some(devices.len())
+        let requested = spec.tasks.get(task.group as usize).map(|group| group.each.gpus as usize);
+        devices.len() == task.gpus.len() && requested == Some(devices.len())
     };
     in_order && spec.is_complete(tasks) && tasks.iter().all(complete)
+}
+
+/// True if each term occurs once and none exceeds the highest possible cost of a placement.
+fn is_score_in_bounds(score: &Score) -> bool {
+    let bounded = |milli: i64| (-SCORE_TERM_MILLI_MAX..=SCORE_TERM_MILLI_MAX).contains(&milli);
+    let unique = score.terms.iter().map(|term| term.name).collect::<BTreeSet<_>>().len();
+    unique == score.terms.len() && score.terms.iter().all(|term| bounded(term.milli))
+}
+
+fn require(holds: bool, rejection: Rejection) -> Result<(), Rejection> {
+    if holds { Ok(()) } else { Err(rejection) }
+}
+
+/// The adopted and rejected parts of a plan.
+#[derive(Default)]
+struct AdoptionOutcome {
+    events: Vec<Event>,
+    adopted: usize,
+    rejected: Vec<RejectedPart>,
+}
+
+impl AdoptionOutcome {
+    fn add(&mut self, part: PlanPart, job: JobId, adopted: Result<Vec<Event>, Rejection>) {
+        match adopted {
+            Ok(events) => {
+                self.events.extend(events);
+                self.adopted += 1;
+            }
+            Err(reason) => self.rejected.push(RejectedPart { part, job, reason }),
+        }
+    }
 }

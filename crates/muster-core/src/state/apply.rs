@@ -1,35 +1,40 @@
-//! Step 6, make true: what an event changes. Never says no; what cannot be is asserted.
+//! Step 6, apply: change the state by an event. It cannot fail: the event has been decided, and a contradiction is a
+//! bug that panics.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::budget::budgeted;
-use crate::command::{ArrayAsk, IdempotencyKey, JobChange};
-use crate::event::{Back, Event, Next};
+use crate::accounting::ledger::LeaseEnd;
+use crate::accounting::preemption_loss::{kept_ms, lost_gpu_ms};
+use crate::accounting::tenant::Tenant;
+use crate::estimate::expected_end::planned_end;
+use crate::estimate::gittins::ClassHistory;
+use crate::facts::command::IdempotencyRecord;
+use crate::facts::command::{ArraySpec, IdempotencyKey, JobChange};
+use crate::facts::event::{Event, NextPhase, RequeueCause};
+use crate::gpu::device::GpuHealth;
+use crate::gpu::partition::Partition;
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{
-    Attempt, Dependency, Exit, Job, JobSpec, Outcome, Part, Phase, PlacedTask, StopCause, Stopping,
+use crate::objects::charge::Charge;
+use crate::objects::job::{
+    Attempt, Dependency, Exit, Job, JobSpec, NodeReport, Outcome, Phase, PlacedTask, StopCause, Stopping,
 };
-use crate::lasting::planned_end;
-use crate::ledger::{Charge, LeaseEnd};
-use crate::loss::{kept_ms, lost_gpu_ms};
-use crate::node::{GpuHealth, Node, NodeFacts, NodeState, NodeWord, OperatorLabels};
-use crate::partition::Partition;
-use crate::past::Kin;
+use crate::objects::node::{Node, NodeFacts, NodeState, NodeStatus, OperatorLabels};
+use crate::objects::tenant::TenantConfig;
 use crate::state::policies::pools_of;
-use crate::state::{Array, Claim, Ended, KeyUse, State};
-use crate::tenant::{Tenant, TenantConfig};
+use crate::state::usage::budgets::budgeted;
+use crate::state::{ArrayState, Claim, EndedJob, State};
 use crate::time::Timestamp;
 
 impl State {
-    /// Make an event true.
+    /// Apply an event.
     pub fn apply(&mut self, event: &Event) {
         self.seq += 1;
         match event {
             Event::JobSubmitted { job, spec, array, held_by, key, open_dependencies, at } => {
                 self.clock = self.clock.max(*at);
-                let born = Born { spec, held_by: held_by.as_deref(), open_dependencies, at: *at };
-                self.accept(*job, array.as_ref(), &born);
+                let submission = Submission { spec, held_by: held_by.as_deref(), open_dependencies, at: *at };
+                self.accept(*job, array.as_ref(), &submission);
                 self.remember_key(*job, &spec.tenant, key.as_ref(), *at);
             }
             Event::JobHeld { job, by, why, at } => {
@@ -38,7 +43,7 @@ impl State {
             }
             Event::JobReleased { job, at, .. } => self.move_job(*job, *at, |job| {
                 job.phase = Phase::Queued { preempted: false, returning: false, since: *at };
-                // A person's word starts the count of comebacks anew.
+                // A release by a person resets the count.
                 job.requeues = 0;
             }),
             Event::JobWoken { job, at } => self.move_job(*job, *at, |job| job.wakes_at = None),
@@ -46,26 +51,36 @@ impl State {
             Event::JobEnded { job, outcome, at, .. } => self.end_job(*job, *outcome, *at),
 
             Event::JobPlaced {
-                job, attempt, epoch, tasks, effective, expected_ms, lent, score, at, ..
+                job,
+                attempt,
+                epoch,
+                tasks,
+                effective_priority,
+                expected_ms,
+                revocable,
+                score,
+                at,
+                ..
             } => {
-                let attempt = Attempt::placed((*attempt, *epoch), (*effective, *expected_ms), tasks, *at);
-                self.place(*job, Attempt { lent: *lent, score: score.clone(), ..attempt });
+                let estimates = (*effective_priority, *expected_ms);
+                let attempt = Attempt::placed((*attempt, *epoch), estimates, tasks, *at);
+                self.place(*job, Attempt { revocable: *revocable, score: score.clone(), ..attempt });
             }
             Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
             Event::AttemptStopping { job, cause, grace_ms, at, .. } => {
                 if let StopCause::Preempted { .. } = cause {
-                    self.count_damage(*job, *at);
+                    self.count_preemption_loss(*job, *at);
                 }
                 let stopping = Stopping { cause: cause.clone(), since: *at, grace_ms: *grace_ms };
                 self.move_job(*job, *at, |job| attempt_mut(job).stopping = Some(stopping));
             }
-            Event::PartEnded { job, node, exit, stopped, ended_at, at, .. } => {
-                let part = Part::Ended { exit: exit.clone(), stopped: *stopped, ended_at: *ended_at };
-                self.move_job(*job, *at, |job| attempt_mut(job).parts.insert(node, part));
+            Event::NodePartEnded { job, node, exit, stopped, ended_at, at, .. } => {
+                let part = NodeReport::Ended { exit: exit.clone(), stopped: *stopped, ended_at: *ended_at };
+                self.move_job(*job, *at, |job| attempt_mut(job).reports.insert(node, part));
             }
             Event::AttemptEnded { job, next, exit, charge, charged_until, at, .. } => {
-                let times = LeaseEnd { charged_until: charged_until.unwrap_or(*at), released_at: *at };
-                self.settle(*job, (next, exit), *charge, times);
+                let end = LeaseEnd { charged_until: charged_until.unwrap_or(*at), released_at: *at };
+                self.settle(*job, next, exit, *charge, end);
             }
 
             Event::CheckpointSaved { job, grace_ms, at, .. } => self.move_job(*job, *at, |job| {
@@ -76,10 +91,10 @@ impl State {
                 }
             }),
 
-            Event::StartForeseen { job, range, at } => {
+            Event::StartForecast { job, range, at } => {
                 self.clock = self.clock.max(*at);
                 let Some(job) = self.jobs.get_mut(job) else { panic!("{job} does not exist") };
-                job.foreseen = Some(Box::new(*range));
+                job.first_forecast = Some(Box::new(*range));
             }
 
             Event::ClaimMade { job, tasks, victims, at, until } => {
@@ -102,7 +117,7 @@ impl State {
                 let tenant = self.tenants.remove(id);
                 assert!(tenant.is_some_and(|tenant| tenant.live_jobs == 0), "{id} is gone or busy");
                 self.policies.forget(id);
-                self.policies.exact_limits = Arc::new(budgeted(self));
+                self.policies.bucket_criteria.exact_limits = Arc::new(budgeted(self));
             }
 
             Event::NodeRegistered { node, facts, at } => self.register(node, facts, *at),
@@ -111,30 +126,30 @@ impl State {
                 let operator = OperatorLabels { labels: labels.clone(), taints: taints.clone() };
                 self.change_node(node, *at, |node| node.operator = operator);
             }
-            Event::NodeStateChanged { node, word, by, why, at } => {
-                let state = NodeState { word: *word, by: by.clone(), why: why.clone(), since: *at };
+            Event::NodeStateChanged { node, status, by, why, at } => {
+                let state = NodeState { status: *status, by: by.clone(), why: why.clone(), since: *at };
                 self.change_node(node, *at, |node| node.state = state);
             }
             Event::NodeRemoved { node, at } => self.remove_node(node, *at),
             Event::GpuHealthChanged {
                 gpu,
-                word,
+                status,
                 why,
                 cooling_until,
                 temperature_c,
                 declared,
-                read,
+                reading,
                 at,
                 ..
             } => {
                 let health = GpuHealth {
-                    word: *word,
+                    status: *status,
                     why: why.clone(),
                     since: *at,
                     cooling_until: *cooling_until,
                     temperature_c: *temperature_c,
                     declared: declared.clone(),
-                    read: *read,
+                    reading: *reading,
                 };
                 self.change_node(&gpu.node, *at, |node| node.gpu_health[usize::from(gpu.index)] = health);
             }
@@ -180,82 +195,83 @@ impl State {
         }
     }
 
-    // Jobs come.
+    // Submission.
 
-    fn accept(&mut self, id: JobId, array: Option<&ArrayAsk>, born: &Born) {
-        assert_eq!(id, JobId::single(self.next_job), "job numbers are counted up");
+    fn accept(&mut self, id: JobId, array: Option<&ArraySpec>, submission: &Submission) {
+        assert_eq!(id, JobId::single(self.next_job), "job numbers are consecutive");
         self.next_job += 1;
-        let times = array.map_or(1, |array| array.indexes.len() as u64);
-        if self.mix.add(born.spec, times) {
-            self.capacity.learn(self.mix.lesson());
+        let jobs = array.map_or(1, |array| array.indexes.len() as u64);
+        if self.workload_mix.add(submission.spec, jobs) {
+            self.resources.set_mix(self.workload_mix.snapshot());
         }
         match array {
-            None => self.add_job(id, born),
+            None => self.add_job(id, submission),
             Some(array) => {
                 let live = array.indexes.len() as u32;
-                let record = Array { running_max: array.running_max, live, active: 0, all_done: true };
+                let record = ArrayState { running_max: array.running_max, live, active: 0, all_done: true };
                 self.arrays.insert(id.number, record);
                 for index in &array.indexes {
-                    self.add_job(JobId::of_array(id.number, *index), born);
+                    self.add_job(JobId::of_array(id.number, *index), submission);
                 }
             }
         }
     }
 
-    fn add_job(&mut self, id: JobId, born: &Born) {
-        let phase = match born.held_by {
-            Some(by) => Phase::Held { by: by.to_string(), why: "held at submission".into(), since: born.at },
-            None => Phase::Queued { preempted: false, returning: false, since: born.at },
+    fn add_job(&mut self, id: JobId, submission: &Submission) {
+        let Submission { spec, held_by, open_dependencies, at } = *submission;
+        let phase = match held_by {
+            Some(by) => Phase::Held { by: by.to_string(), why: "held at submission".into(), since: at },
+            None => Phase::Queued { preempted: false, returning: false, since: at },
         };
-        let number = self.kin_mut(born.spec).come();
+        let class_number = self.class_history_mut(spec).add_submitted();
         let job = Job {
             id,
-            spec: born.spec.clone(),
-            submitted_at: born.at,
+            spec: spec.clone(),
+            submitted_at: at,
             phase,
             attempts: 0,
             restarts: 0,
             preemptions: 0,
             requeues: 0,
             ran_ms: 0,
-            number,
-            wakes_at: born.spec.start_after.filter(|start| *start > born.at),
-            open_dependencies: born.open_dependencies.clone(),
-            foreseen: None,
+            class_number,
+            wakes_at: spec.start_after.filter(|start| *start > at),
+            open_dependencies: open_dependencies.clone(),
+            first_forecast: None,
         };
         for dependency in &job.open_dependencies {
             self.dependents.entry(dependency.job).or_default().insert(id);
         }
         self.tenant_mut(&job.spec.tenant).add_job(&job.spec.user);
         self.ledger.account_mut(&job.spec.tenant).submitted += 1;
-        self.file(&job);
+        self.index_job(&job);
         let former = self.jobs.insert(id, job);
         assert!(former.is_none(), "{id} exists twice");
     }
 
     fn remember_key(&mut self, job: JobId, tenant: &TenantId, key: Option<&IdempotencyKey>, at: Timestamp) {
         if let Some(key) = key {
-            let used = KeyUse { job, body_hash: key.body_hash.clone(), at };
+            let used = IdempotencyRecord { job, body_hash: key.body_hash.clone(), at };
             self.keys.entry(tenant.clone()).or_default().insert(key.key.clone(), used);
         }
     }
 
-    // Jobs move.
+    // Changes of live jobs.
 
-    /// Change one job and file it anew, in the queue and among the deadlines.
+    /// Change one job, and update the indexes that contain it: the queue, the deadlines and the planned ends.
     pub(super) fn move_job(&mut self, id: JobId, at: Timestamp, change: impl FnOnce(&mut Job)) {
         self.clock = self.clock.max(at);
         let Some(mut job) = self.jobs.remove(&id) else { panic!("{id} does not exist") };
-        self.unfile(&job);
+        self.unindex_job(&job);
         change(&mut job);
-        self.file(&job);
+        self.index_job(&job);
         self.forget_limits(&job.spec.tenant);
         self.jobs.insert(id, job);
     }
 
-    fn file(&mut self, job: &Job) {
+    fn index_job(&mut self, job: &Job) {
         if job.is_queued() {
-            self.queue.add(job, self.is_limited(job.id), &self.policies);
+            self.queue.add(job, self.has_array_limit(job.id), &self.policies.bucket_criteria);
         }
         if let Some(deadline) = deadline(job) {
             self.deadlines.insert((deadline, job.id));
@@ -265,9 +281,10 @@ impl State {
         }
     }
 
-    fn unfile(&mut self, job: &Job) {
+    fn unindex_job(&mut self, job: &Job) {
         if job.is_queued()
-            && let Some(bucket) = self.queue.remove(job, self.is_limited(job.id), &self.policies)
+            && let Some(bucket) =
+                self.queue.remove(job, self.has_array_limit(job.id), &self.policies.bucket_criteria)
         {
             self.policies.answers.forget(&bucket);
         }
@@ -295,19 +312,20 @@ impl State {
     fn place(&mut self, id: JobId, mut attempt: Attempt) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         attempt.milliwatts = self.milliwatts_of(&attempt.tasks);
-        attempt.gpu_milliwatts_max = self.answer(&self.bucket(job)).and_then(|answer| answer.gpu_milliwatts);
-        let (spec, told, at) = (job.spec.clone(), job.foreseen.clone(), attempt.placed_at);
+        attempt.gpu_milliwatts_max =
+            self.bucket_answer(&self.bucket(job)).and_then(|answer| answer.gpu_milliwatts);
+        let (spec, forecast, at) = (job.spec.clone(), job.first_forecast.clone(), attempt.placed_at);
         let demand = attempt.demand(&spec);
         for task in &attempt.tasks {
             self.take_slots(id, &spec, task);
             self.node_mut(&task.node).placed_at = at;
         }
-        if let Some(told) = told {
-            self.foresight.add(*told, at);
+        if let Some(range) = forecast {
+            self.calibration.add(*range, at);
         }
         self.move_job(id, at, |job| {
-            assert!(job.is_queued(), "{id} was placed while {}", job.phase_word());
-            job.foreseen = None;
+            assert!(job.is_queued(), "{id} was placed while {}", job.phase_name());
+            job.first_forecast = None;
             job.attempts = attempt.number;
             job.phase = Phase::Active(Box::new(attempt));
         });
@@ -339,33 +357,33 @@ impl State {
     fn start(&mut self, id: JobId, node: &NodeId, whole: bool, at: Timestamp) {
         self.move_job(id, at, |job| {
             let attempt = attempt_mut(job);
-            attempt.parts.insert(node, Part::Started);
+            attempt.reports.insert(node, NodeReport::Started);
             if whole {
                 attempt.started_at = Some(at);
             }
         });
         if whole {
             let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
-            let (spec, number) = (job.spec.clone(), job.number);
-            self.kin_mut(&spec).run(number, at);
+            let (spec, number) = (job.spec.clone(), job.class_number);
+            self.class_history_mut(&spec).add_started(number, at);
         }
     }
 
-    /// A job is displaced: its tenant, and everyone above it, loses the work that is not saved.
-    fn count_damage(&mut self, id: JobId, at: Timestamp) {
+    /// Count the unsaved work of a preempted job against the loss limits of its tenant and all ancestors.
+    fn count_preemption_loss(&mut self, id: JobId, at: Timestamp) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let lost = job.attempt().map_or(0, |attempt| lost_gpu_ms(job, attempt, at));
-        let above: Vec<TenantId> = self.lineage(&job.spec.tenant).map(|tenant| tenant.id.clone()).collect();
-        for id in above {
+        let lineage: Vec<TenantId> = self.lineage(&job.spec.tenant).map(|tenant| tenant.id.clone()).collect();
+        for id in lineage {
             let tenant = self.tenant_mut(&id);
-            if let Some(per_day) = tenant.config.damage_gpu_ms_per_day {
-                tenant.damage.add(lost, per_day, at);
+            if let Some(per_day) = tenant.config.preemption_loss_gpu_ms_per_day {
+                tenant.preemption_loss.add(lost, per_day, at);
             }
         }
     }
 
-    /// The leases end, the usage is charged, and the job goes on.
-    fn settle(&mut self, id: JobId, (next, exit): (&Next, &Exit), charge: Charge, end: LeaseEnd) {
+    /// End the leases of an attempt, charge its usage, and move the job to its next phase.
+    fn settle(&mut self, id: JobId, next: &NextPhase, exit: &Exit, charge: Charge, end: LeaseEnd) {
         let at = end.released_at;
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let Some(attempt) = job.attempt().cloned() else { panic!("{id} has no attempt to end") };
@@ -383,64 +401,66 @@ impl State {
         self.ledger.account_mut(&spec.tenant).used += charge;
         if !self.policies.is_empty() {
             self.policies.answers.forget_victim(id);
-            self.keep_failure((id, &spec.tenant), &attempt, (next, exit), end.charged_until);
+            let end = AttemptEnd { attempt: &attempt, next, exit, at: end.charged_until };
+            self.keep_failure(id, &spec.tenant, &end);
         }
-        let ran_ms = self.learn(id, &attempt, next, end.charged_until);
+        let ran_ms = self.record_runtime(id, &attempt, next, end.charged_until);
         self.count_array(id, |array| array.active -= 1);
         match next {
-            Next::Ended { outcome, .. } => self.end_job(id, *outcome, at),
-            Next::Queued { because, wakes_at } => self.move_job(id, at, |job| {
-                let preempted = *because == Back::Preempted;
-                let lost_a_node = matches!(exit, Exit::Unknown { .. });
-                let returning = lost_a_node && *because == Back::Requeued;
+            NextPhase::Ended { outcome, .. } => self.end_job(id, *outcome, at),
+            NextPhase::Queued { because, wakes_at } => self.move_job(id, at, |job| {
+                let preempted = *because == RequeueCause::Preempted;
+                let lost_node = matches!(exit, Exit::Unknown { .. });
+                let returning = lost_node && *because == RequeueCause::Requeued;
                 job.phase = Phase::Queued { preempted, returning, since: at };
                 job.wakes_at = *wakes_at;
                 job.ran_ms = ran_ms;
                 match because {
-                    Back::Preempted => job.preemptions += 1,
-                    Back::Restarted => job.restarts += 1,
-                    Back::Requeued => job.requeues += 1,
+                    RequeueCause::Preempted => job.preemptions += 1,
+                    RequeueCause::Restarted => job.restarts += 1,
+                    RequeueCause::Requeued => job.requeues += 1,
                 }
             }),
-            Next::Held { by, why } => self.move_job(id, at, |job| {
+            NextPhase::Held { by, why } => self.move_job(id, at, |job| {
                 job.phase = Phase::Held { by: by.clone(), why: why.clone(), since: at };
                 job.ran_ms = ran_ms;
             }),
         }
     }
 
-    /// Learn from the end of an attempt, at the moment its processes were gone: an outage of the server in which the end
-    /// was not heard is no runtime. How long a job has run in all, as far as its work was not lost.
-    fn learn(&mut self, id: JobId, attempt: &Attempt, next: &Next, at: Timestamp) -> i64 {
+    /// Record the runtime of an attempt until its processes were gone: a server outage that delayed the report does not
+    /// count. Returns the runtime of the job over all attempts, without lost work.
+    fn record_runtime(&mut self, id: JobId, attempt: &Attempt, next: &NextPhase, at: Timestamp) -> i64 {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
-        let (spec, number) = (job.spec.clone(), job.number);
-        // How long a job runs is known only of those that came to their end by themselves.
-        if let (Next::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping) {
-            // A start that was heard of after the end says nothing: the placement is nearer to it.
+        let (spec, number) = (job.spec.clone(), job.class_number);
+        // Only a job that ended by itself shows its full runtime.
+        if let (NextPhase::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping)
+        {
+            // A start reported after the end says nothing about the start: the placement is the better estimate.
             let began = if at < started { attempt.placed_at } else { started };
             let ran_ms = job.ran_ms.saturating_add(at.since(began));
-            self.lasted.add(ran_ms);
+            self.recent_runtimes.add(ran_ms);
             let tenant = self.tenant_mut(&spec.tenant);
             tenant.note_runtime(&spec.user, ran_ms, spec.time_limit_ms);
             tenant.runtimes.add(&spec.name, ran_ms, at);
-            self.kin_mut(&spec).end(number, ran_ms);
+            self.class_history_mut(&spec).add_ended(number, ran_ms);
             return ran_ms;
         }
         let ran_ms = job.ran_ms.saturating_add(kept_ms(job, attempt, at));
-        self.kin_mut(&spec).stop(number, ran_ms);
+        self.class_history_mut(&spec).add_stopped(number, ran_ms);
         ran_ms
     }
 
-    fn kin_mut(&mut self, spec: &JobSpec) -> &mut Kin {
-        self.tenant_mut(&spec.tenant).kin_mut(&spec.user, spec.demand().gpu_milli)
+    fn class_history_mut(&mut self, spec: &JobSpec) -> &mut ClassHistory {
+        self.tenant_mut(&spec.tenant).class_history_mut(&spec.user, spec.demand().gpu_milli)
     }
 
-    // Jobs go.
+    // Ends of jobs.
 
     fn end_job(&mut self, id: JobId, outcome: Outcome, at: Timestamp) {
         self.clock = self.clock.max(at);
         let Some(job) = self.jobs.remove(&id) else { panic!("{id} does not exist") };
-        self.unfile(&job);
+        self.unindex_job(&job);
         self.forget_limits(&job.spec.tenant);
         self.policies.failures.remove(&id);
         for dependency in &job.open_dependencies {
@@ -457,15 +477,15 @@ impl State {
         self.end_array_task(id, outcome, at);
     }
 
-    /// Remember how a job or array ended, and free those who waited for it.
+    /// Record the outcome of a job or array, and resolve the dependencies on it.
     fn remember_end(&mut self, id: JobId, outcome: Outcome, at: Timestamp) {
-        let former = self.ended.insert(id, Ended { outcome, at });
+        let former = self.ended.insert(id, EndedJob { outcome, at });
         assert!(former.is_none(), "{id} ended twice");
         for dependent in self.dependents.remove(&id).into_iter().flatten() {
             self.move_job(dependent, at, |job| {
                 job.open_dependencies.retain(|open| open.job != id || !outcome.satisfies(open.when));
             });
-            // A dependency that can no longer come true stays open until its job is ended by the next event.
+            // A dependency that can no longer be met stays open until the next event ends its job.
             if self.jobs[&dependent].open_dependencies.iter().any(|open| open.job == id) {
                 self.dependents.entry(id).or_default().insert(dependent);
             }
@@ -485,7 +505,7 @@ impl State {
         }
     }
 
-    fn count_array(&mut self, id: JobId, count: impl FnOnce(&mut Array)) {
+    fn count_array(&mut self, id: JobId, count: impl FnOnce(&mut ArrayState)) {
         if id.index.is_some()
             && let Some(array) = self.arrays.get_mut(&id.number)
         {
@@ -502,9 +522,9 @@ impl State {
         }
     }
 
-    fn forget_before(&mut self, before: Timestamp, trimmed: Option<Timestamp>) {
+    fn forget_before(&mut self, before: Timestamp, trimmed_before: Option<Timestamp>) {
         self.forgotten_before = before;
-        self.trimmed_before = trimmed.unwrap_or(self.trimmed_before);
+        self.trimmed_before = trimmed_before.unwrap_or(self.trimmed_before);
         let kept_from = before.max(self.trimmed_before);
         self.ended.retain(|_, ended| ended.at >= kept_from);
         for keys in self.keys.values_mut() {
@@ -522,7 +542,7 @@ impl State {
         self.clock = self.clock.max(at);
         let former = self.tenants.insert(id.clone(), Tenant::new(id.clone(), config.clone()));
         assert!(former.is_none(), "tenant {id} exists twice");
-        self.policies.exact_limits = Arc::new(budgeted(self));
+        self.policies.bucket_criteria.exact_limits = Arc::new(budgeted(self));
     }
 
     fn change_tenant(&mut self, id: &TenantId, config: &TenantConfig, at: Timestamp) {
@@ -541,16 +561,17 @@ impl State {
         }
     }
 
-    /// Jobs under a budget are told apart by their exact time limit: file all that wait again where that changes.
+    /// Rebuild the buckets if the set of budgeted tenants changed: jobs under a budget are grouped by their exact time
+    /// limit.
     fn regroup_by_limits(&mut self) {
         let exact_limits = budgeted(self);
-        if *self.policies.exact_limits == exact_limits {
+        if *self.policies.bucket_criteria.exact_limits == exact_limits {
             return;
         }
         let jobs = std::mem::take(&mut self.jobs);
-        jobs.values().for_each(|job| self.unfile(job));
-        self.policies.exact_limits = Arc::new(exact_limits);
-        jobs.values().for_each(|job| self.file(job));
+        jobs.values().for_each(|job| self.unindex_job(job));
+        self.policies.bucket_criteria.exact_limits = Arc::new(exact_limits);
+        jobs.values().for_each(|job| self.index_job(job));
         self.jobs = jobs;
     }
 
@@ -563,10 +584,10 @@ impl State {
         node.gpu_health.resize(facts.gpus.len(), healthy);
         node.holders.resize(facts.gpus.len(), Vec::new());
         self.clock = self.clock.max(at);
-        self.refile_node(id);
+        self.reindex_node(id);
     }
 
-    /// A declared node holds nothing, so its GPUs may move: what is known of one follows its UUID.
+    /// A declared node has no leases, so its GPUs may change their index: health and partition follow the UUID.
     fn declare(&mut self, id: &NodeId, facts: &NodeFacts, at: Timestamp) {
         let before = self.nodes.get(id).cloned();
         self.register(id, facts, at);
@@ -579,7 +600,7 @@ impl State {
                 node.gpu_health[index] =
                     known.map_or(GpuHealth::healthy(at), |old| before.gpu_health[old].clone());
                 let partition = known.and_then(|old| before.partitions.get(&(old as u8)));
-                node.partitions.extend(partition.map(|one| (index as u8, one.clone())));
+                node.partitions.extend(partition.map(|partition| (index as u8, partition.clone())));
             }
         });
     }
@@ -587,37 +608,37 @@ impl State {
     fn change_node(&mut self, id: &NodeId, at: Timestamp, change: impl FnOnce(&mut Node)) {
         self.clock = self.clock.max(at);
         change(self.node_mut(id));
-        self.refile_node(id);
+        self.reindex_node(id);
     }
 
     fn remove_node(&mut self, id: &NodeId, at: Timestamp) {
         self.clock = self.clock.max(at);
         let node = self.nodes.remove(id);
         assert!(node.is_some_and(|node| node.jobs.is_empty()), "{id} is gone or busy");
-        self.capacity.remove(id);
+        self.resources.remove(id);
         self.forget_kinds();
     }
 
-    pub(super) fn refile_node(&mut self, id: &NodeId) {
+    pub(super) fn reindex_node(&mut self, id: &NodeId) {
         if let Some(node) = self.nodes.get_mut(id) {
             node.pools = pools_of(node, &self.policies);
-            self.capacity.file(node);
+            self.resources.insert(node);
         }
         self.forget_kinds();
     }
 
-    /// What was answered of kinds of nodes that are gone is no longer asked for.
+    /// Drop policy answers about kinds that no node has any more.
     fn forget_kinds(&mut self) {
         if !self.policies.is_empty() {
-            let capacity = &self.capacity;
-            self.policies.answers.retain_kinds(|kind| capacity.has(kind));
+            let resources = &self.resources;
+            self.policies.answers.retain_kinds(|kind| resources.has(kind));
         }
     }
 
-    /// Only what is held on a node has changed.
+    /// Update the index after a change of leases on a node; its facts and state are the same.
     fn refresh_node(&mut self, id: &NodeId) {
         if let Some(node) = self.nodes.get(id) {
-            self.capacity.refresh(node);
+            self.resources.refresh(node);
         }
     }
 
@@ -630,12 +651,21 @@ impl State {
     }
 }
 
-/// What all jobs of one submission have in common.
-struct Born<'a> {
+/// The common part of all jobs of one submission.
+struct Submission<'a> {
     spec: &'a Arc<JobSpec>,
     held_by: Option<&'a str>,
     open_dependencies: &'a BTreeSet<Dependency>,
     at: Timestamp,
+}
+
+/// An attempt that ended, with the next phase of its job.
+pub(super) struct AttemptEnd<'a> {
+    pub attempt: &'a Attempt,
+    pub next: &'a NextPhase,
+    pub exit: &'a Exit,
+    /// When its processes were gone.
+    pub at: Timestamp,
 }
 
 fn attempt_mut(job: &mut Job) -> &mut Attempt {
@@ -646,7 +676,7 @@ fn attempt_mut(job: &mut Job) -> &mut Attempt {
     }
 }
 
-/// When the time limit of a running job passes; `None` once it is told to stop.
+/// When the time limit of a running job expires; `None` once the attempt is stopping.
 pub(super) fn deadline(job: &Job) -> Option<Timestamp> {
     let attempt = job.attempt().filter(|attempt| attempt.stopping.is_none())?;
     Some(attempt.started_at?.plus(job.spec.time_limit_ms?))
@@ -657,7 +687,7 @@ fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
         id: id.clone(),
         facts: facts.clone(),
         state: NodeState {
-            word: NodeWord::Ready,
+            status: NodeStatus::Ready,
             by: "muster".to_string(),
             why: "registered".to_string(),
             since: at,

@@ -1,16 +1,18 @@
-//! Every law that can be seen in one state. Debug builds, the simulator and all tests ask after each turn.
+//! Invariants ("laws") of a single state. Debug builds, the simulator and all tests check them after each batch of
+//! events.
 //!
-//! What is kept for speed is recomputed here from what it is derived from.
+//! Indexes and counts that are kept for speed are recomputed from their source and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::ids::{JobId, NodeId, TenantId};
-use crate::job::{Demand, Job, Phase};
-use crate::node::{Lease, Slot, fit_on_one_device};
-use crate::state::{Array, State};
+use crate::objects::demand::Demand;
+use crate::objects::job::{Job, Phase};
+use crate::objects::node::{Lease, Slot, fit_on_one_device};
+use crate::state::{ArrayState, State};
 
-/// A broken law, in a sentence.
+/// A violated invariant, as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation(pub String);
 
@@ -21,7 +23,7 @@ impl fmt::Display for Violation {
 }
 
 impl State {
-    /// Every law that does not hold. Empty is the only good answer. O(state).
+    /// Every violated invariant; empty for a valid state. O(state).
     pub fn check(&self) -> Vec<Violation> {
         let mut found = Vec::new();
         self.check_holders(&mut found);
@@ -34,7 +36,7 @@ impl State {
         found
     }
 
-    /// A slot has at most one holder, shares never exceed their device, and the holders are those the node knows.
+    /// A slot has at most one holder, shares never exceed their device, and the node records exactly these holders.
     fn check_holders(&self, found: &mut Vec<Violation>) {
         let mut holders: BTreeMap<(&NodeId, usize), Vec<Lease>> = BTreeMap::new();
         let mut used: BTreeMap<&NodeId, (u64, u64)> = BTreeMap::new();
@@ -53,15 +55,17 @@ impl State {
             }
         }
         for node in self.nodes.values() {
-            for (gpu, known) in node.holders.iter().enumerate() {
-                let mut real = holders.remove(&(&node.id, gpu)).unwrap_or_default();
-                real.sort_unstable();
-                if *known != real {
+            for (gpu, recorded) in node.holders.iter().enumerate() {
+                let mut actual = holders.remove(&(&node.id, gpu)).unwrap_or_default();
+                actual.sort_unstable();
+                if *recorded != actual {
                     let gpu = format!("{}/gpu-{gpu}", node.id);
-                    found.push(Violation(format!("{gpu} is held by {real:?}, the node says {known:?}")));
+                    found.push(Violation(format!(
+                        "{gpu} is held by {actual:?}, the node records {recorded:?}"
+                    )));
                 }
-                if !fit_on_one_device(known) {
-                    found.push(Violation(format!("{}/gpu-{gpu} is oversubscribed: {known:?}", node.id)));
+                if !fit_on_one_device(recorded) {
+                    found.push(Violation(format!("{}/gpu-{gpu} is oversubscribed: {recorded:?}", node.id)));
                 }
             }
             let (cpus, memory) = used.get(&node.id).copied().unwrap_or_default();
@@ -77,29 +81,30 @@ impl State {
         }
     }
 
-    /// A gang is placed whole or not at all, on devices that will do.
+    /// A gang is placed whole or not at all, with the requested number of devices on registered nodes.
     fn check_gangs(&self, found: &mut Vec<Violation>) {
         for (job, attempt) in self.jobs.values().filter_map(|job| Some((job, job.attempt()?))) {
             if !job.spec.is_complete(&attempt.tasks) {
-                found.push(Violation(format!("{} is no whole gang: {:?}", job.id, attempt.tasks)));
+                found.push(Violation(format!("{} is not a whole gang: {:?}", job.id, attempt.tasks)));
             }
             for task in &attempt.tasks {
                 let each = &job.spec.tasks[task.group as usize].each;
                 if task.gpus.len() != each.gpus as usize || !self.nodes.contains_key(&task.node) {
-                    found.push(Violation(format!("{} rank {} is not what was asked", job.id, task.rank)));
+                    found
+                        .push(Violation(format!("{} rank {} does not match its request", job.id, task.rank)));
                 }
             }
             if attempt.number != job.attempts {
                 found.push(Violation(format!(
-                    "{} counts {} attempts, runs {}",
+                    "{} counts {} attempts, but runs attempt {}",
                     job.id, job.attempts, attempt.number
                 )));
             }
         }
     }
 
-    /// What tenants hold is what their attempts hold. (That a cap is never passed is a law of transitions: a
-    /// cap may be lowered below what is held.)
+    /// Tenants and members hold exactly what their attempts hold. (That a quota is never exceeded is an invariant of
+    /// transitions: a quota may be lowered below what is held.)
     fn check_tenants(&self, found: &mut Vec<Violation>) {
         let mut held: BTreeMap<&TenantId, (Demand, u64, i128)> = BTreeMap::new();
         let mut members: BTreeMap<(&TenantId, &str), (Demand, u64)> = BTreeMap::new();
@@ -117,28 +122,28 @@ impl State {
         for (tenant, (name, member)) in
             self.tenants.values().flat_map(|tenant| tenant.members.iter().map(move |member| (tenant, member)))
         {
-            let real = members.remove(&(&tenant.id, name.as_str())).unwrap_or_default();
-            if real != (member.held, member.live_jobs) {
+            let actual = members.remove(&(&tenant.id, name.as_str())).unwrap_or_default();
+            if actual != (member.held, member.live_jobs) {
                 found.push(Violation(format!(
-                    "{name} of tenant {} is miscounted: {member:?}, really {real:?}",
+                    "{name} of tenant {} is miscounted: {member:?}, actually {actual:?}",
                     tenant.id
                 )));
             }
         }
         for (tenant, name) in members.keys() {
-            found.push(Violation(format!("{name} of tenant {tenant} has jobs and is no member")));
+            found.push(Violation(format!("{name} of tenant {tenant} has jobs but is not a member")));
         }
         for (id, tenant) in &self.tenants {
             let (demand, live, placed) = held.remove(id).unwrap_or_default();
             if (demand, live, placed) != (tenant.held, tenant.live_jobs, tenant.placed_gpu_milli_ms) {
                 found.push(Violation(format!(
-                    "tenant {id} is miscounted: {:?}, really {demand:?}",
+                    "tenant {id} is miscounted: {:?}, actually {demand:?}",
                     tenant.held
                 )));
             }
         }
         for tenant in held.keys() {
-            found.push(Violation(format!("jobs of tenant {tenant}, which does not exist")));
+            found.push(Violation(format!("tenant {tenant} has jobs but does not exist")));
         }
     }
 
@@ -149,23 +154,23 @@ impl State {
             *live += 1;
             *active += u32::from(job.attempt().is_some());
         }
-        let known: BTreeMap<u64, (u32, u32)> =
+        let recorded: BTreeMap<u64, (u32, u32)> =
             self.arrays.iter().map(|(number, array)| (*number, (array.live, array.active))).collect();
-        if counted != known {
-            found.push(Violation(format!("arrays are miscounted: {known:?}, really {counted:?}")));
+        if counted != recorded {
+            found.push(Violation(format!("arrays are miscounted: {recorded:?}, actually {counted:?}")));
         }
-        let over = |array: &Array| array.running_max.is_some_and(|max| array.active > max);
+        let over = |array: &ArrayState| array.running_max.is_some_and(|max| array.active > max);
         for (number, _) in self.arrays.iter().filter(|(_, array)| over(array)) {
-            found.push(Violation(format!("array job-{number} runs more tasks than it may")));
+            found.push(Violation(format!("array job-{number} exceeds its limit of running tasks")));
         }
     }
 
-    /// Space is held only for jobs that wait, and no device for two.
+    /// Only queued jobs have claims, and no device is claimed twice.
     fn check_claims(&self, found: &mut Vec<Violation>) {
         let mut devices: BTreeMap<(&NodeId, u8), Vec<Lease>> = BTreeMap::new();
         for (id, claim) in &self.claims {
             if !self.jobs.get(id).is_some_and(Job::is_queued) {
-                found.push(Violation(format!("{id} has a claim but does not wait")));
+                found.push(Violation(format!("{id} has a claim but is not queued")));
             }
             for task in &claim.tasks {
                 let lease = Lease { job: *id, slot: Slot::of(task) };
@@ -177,14 +182,14 @@ impl State {
         }
     }
 
-    /// An ended job is not alive, and nobody waits for what has ended.
+    /// No ended job is live, and no dependency on an ended job is open.
     fn check_ends(&self, found: &mut Vec<Violation>) {
         for id in self.ended.keys().filter(|id| self.jobs.contains_key(id)) {
-            found.push(Violation(format!("{id} has ended and lives")));
+            found.push(Violation(format!("{id} has ended but is live")));
         }
         for job in self.jobs.values() {
             for open in job.open_dependencies.iter().filter(|open| self.ended.contains_key(&open.job)) {
-                found.push(Violation(format!("{} still waits for {}, which has ended", job.id, open.job)));
+                found.push(Violation(format!("{} still depends on {}, which has ended", job.id, open.job)));
             }
             if matches!(job.phase, Phase::Active(_)) && !job.open_dependencies.is_empty() {
                 found.push(Violation(format!("{} runs before its dependencies", job.id)));
@@ -199,27 +204,30 @@ impl State {
             nodes: self.nodes.clone(),
             tenants: self.tenants.clone(),
             arrays: self.arrays.clone(),
-            mix: self.mix.clone(),
+            workload_mix: self.workload_mix.clone(),
             policies: self.policies.clone(),
             ..State::default()
         };
         fresh.derive();
-        let waits = |bucket| self.queue.bucket(bucket).is_some();
+        let is_queued = |bucket| self.queue.bucket(bucket).is_some();
         let waiting = self.tenants_waiting();
         let pools = self.nodes.iter().all(|(id, node)| fresh.nodes[id].pools == node.pools);
         let parts = [
-            ("answers", self.policies.answers.iter().all(|(bucket, _)| waits(bucket))),
-            ("limits of policies", self.policies.limits.keys().all(|tenant| waiting.contains(tenant))),
+            ("answers", self.policies.answers.iter().all(|(bucket, _)| is_queued(bucket))),
+            ("policy limits", self.policies.limits.keys().all(|tenant| waiting.contains(tenant))),
             ("pools", pools),
-            ("exact limits", fresh.policies.exact_limits == self.policies.exact_limits),
+            (
+                "exact limits",
+                fresh.policies.bucket_criteria.exact_limits == self.policies.bucket_criteria.exact_limits,
+            ),
             ("queue", fresh.queue == self.queue),
-            ("capacity", fresh.capacity == self.capacity),
+            ("resources", fresh.resources == self.resources),
             ("dependents", fresh.dependents == self.dependents),
             ("deadlines", fresh.deadlines == self.deadlines),
             ("ends", fresh.ends == self.ends),
         ];
         for (name, _) in parts.into_iter().filter(|(_, same)| !same) {
-            found.push(Violation(format!("the {name} kept differ from the {name} built anew")));
+            found.push(Violation(format!("the stored {name} differ from the recomputed {name}")));
         }
     }
 }

@@ -1,22 +1,32 @@
-//! Guards of the commands about nodes and GPUs.
+//! Step 4, decide: the commands about nodes and GPUs: registration, declaration, labels, state, partitions, health.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::command::{Actor, JobsOnGpu};
-use crate::event::Event;
+use crate::facts::command::{Actor, JobsOnGpu};
+use crate::facts::event::Event;
+use crate::facts::refusal::Refusal;
+use crate::gpu::device::{DeclaredHealth, GPUS_PER_NODE_MAX, GpuFacts, GpuHealth, GpuStatus};
+use crate::gpu::partition;
 use crate::ids::{GpuId, JobId, NodeId};
-use crate::job::{Exit, StopCause};
-use crate::node::{DeclaredHealth, GPUS_PER_NODE_MAX, GpuFacts, GpuHealth, GpuWord, NodeFacts, NodeWord};
-use crate::partition;
-use crate::refusal::Refusal;
+use crate::objects::job::{Exit, StopCause};
+use crate::objects::node::{NodeFacts, NodeStatus};
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::state::report::PartEnd;
 use crate::state::submit::{CPUS_MAX, MEMORY_MIB_MAX};
 use crate::time::Timestamp;
 
-/// A change of an operator's setting: absent, taken back, or set.
-type Said<'a, T> = Option<&'a Option<T>>;
+/// A change of labels or taints by an operator: `None` keeps them, `Some(None)` returns them to the agent.
+type OperatorChange<'a, T> = Option<&'a Option<T>>;
+
+/// New health of a GPU: a reading of its agent, or a declaration of an operator.
+pub(super) struct HealthUpdate<'a> {
+    pub gpu: GpuId,
+    pub status: GpuStatus,
+    pub why: &'a str,
+    pub cooling_until: Option<Timestamp>,
+    pub temperature_c: Option<i32>,
+}
 
 impl State {
     pub(super) fn decide_register(
@@ -30,7 +40,7 @@ impl State {
         match self.nodes.get(id) {
             Some(node) if node.facts == *facts && !node.declared => {}
             Some(node) if !node.jobs.is_empty() && node.facts.gpus.len() > facts.gpus.len() => {
-                // Leases point at devices by index; those must not vanish under a running job.
+                // Leases refer to devices by index, so the devices of a running job must not disappear.
                 return Err(Refusal::NodeBusy { node: id.clone(), jobs: node.jobs.len() });
             }
             _ => events.push(Event::NodeRegistered {
@@ -40,7 +50,7 @@ impl State {
             }),
         }
         events.extend(self.found_partitioned(id, facts, now));
-        events.extend(self.welcome_back(id, now));
+        events.extend(self.node_returned(id, now));
         Ok(Decision::done(events))
     }
 
@@ -78,7 +88,8 @@ impl State {
         &self,
         by: &Actor,
         id: &NodeId,
-        (labels, taints): (Said<'_, BTreeMap<String, String>>, Said<'_, Vec<String>>),
+        labels: OperatorChange<'_, BTreeMap<String, String>>,
+        taints: OperatorChange<'_, Vec<String>>,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let before = &self.node(id)?.operator;
@@ -110,35 +121,35 @@ impl State {
         Ok(Decision::done(vec![Event::NodeDeclared { node, facts, by, at: now }]))
     }
 
-    /// Devices that nobody uses are partitioned as their agent found them, if it found them otherwise than before.
+    /// Record the partitions that the agent found on idle devices, where they differ from the last registration.
     fn found_partitioned(&self, id: &NodeId, facts: &NodeFacts, now: Timestamp) -> Vec<Event> {
         let known = self.nodes.get(id);
-        let news = |(index, gpu): (u8, &GpuFacts)| {
+        let partitioned = |(index, gpu): (u8, &GpuFacts)| {
             let before = known.and_then(|node| node.facts.gpus.get(usize::from(index)));
-            let same = |before: &GpuFacts| before.mig == gpu.mig && before.model == gpu.model;
-            let as_it_is = known.map_or(&[][..], |node| node.instances(index)) == gpu.mig;
+            let unchanged = |before: &GpuFacts| before.mig == gpu.mig && before.model == gpu.model;
+            let recorded = known.map_or(&[][..], |node| node.instances(index)) == gpu.mig;
             let id = GpuId { node: id.clone(), index };
             let busy = known.is_some() && !self.is_unused(&id);
-            (!before.is_some_and(same) && !as_it_is && !busy).then(|| Event::GpuPartitioned {
+            (!before.is_some_and(unchanged) && !recorded && !busy).then(|| Event::GpuPartitioned {
                 gpu: id,
                 instances: gpu.mig.clone(),
                 by: Actor::system().name,
-                why: "its agent found it so".to_string(),
+                why: "found by its agent".to_string(),
                 at: now,
             })
         };
-        (0..).zip(&facts.gpus).filter_map(news).collect()
+        (0..).zip(&facts.gpus).filter_map(partitioned).collect()
     }
 
-    /// A node that was only out of sight takes work again; one that a person took out stays out.
-    fn welcome_back(&self, id: &NodeId, now: Timestamp) -> Option<Event> {
-        let word = self.nodes.get(id)?.state.word;
-        matches!(word, NodeWord::Suspect | NodeWord::Unreachable | NodeWord::Fenced).then(|| {
+    /// A node that was suspect, unreachable or fenced becomes ready; a node that an operator drained or held stays so.
+    fn node_returned(&self, id: &NodeId, now: Timestamp) -> Option<Event> {
+        let status = self.nodes.get(id)?.state.status;
+        matches!(status, NodeStatus::Suspect | NodeStatus::Unreachable | NodeStatus::Fenced).then(|| {
             Event::NodeStateChanged {
                 node: id.clone(),
-                word: NodeWord::Ready,
+                status: NodeStatus::Ready,
                 by: Actor::system().name,
-                why: "its agent is back".to_string(),
+                why: "its agent registered again".to_string(),
                 at: now,
             }
         })
@@ -148,32 +159,32 @@ impl State {
         &self,
         by: &Actor,
         id: &NodeId,
-        word: NodeWord,
+        status: NodeStatus,
         why: &str,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let node = self.node(id)?;
-        if node.state.word == word && node.state.why == why {
+        if node.state.status == status && node.state.why == why {
             return Ok(Decision::done(Vec::new()));
         }
         let mut events = vec![Event::NodeStateChanged {
             node: id.clone(),
-            word,
+            status,
             by: by.name.clone(),
             why: why.to_string(),
             at: now,
         }];
-        if word == NodeWord::Fenced {
+        if status == NodeStatus::Fenced {
             self.end_parts_on(id, now, &mut events);
         }
         Ok(Decision::done(events))
     }
 
-    /// A fenced node is proven dead, and so is everything that ran there.
+    /// End the parts of attempts on a fenced node: nothing runs there any more.
     fn end_parts_on(&self, id: &NodeId, now: Timestamp, events: &mut Vec<Event>) {
         for job in self.attempts_on(id) {
             let exit = Exit::Unknown { why: format!("node `{id}` was fenced") };
-            // Nobody saw when its processes ended.
+            // When its processes ended is unknown.
             let end = PartEnd { exit: &exit, stopped: false, ended_at: None };
             self.end_part(job, id, &end, now, events);
         }
@@ -187,7 +198,11 @@ impl State {
         }
         let claims = self.claims.iter().filter(|(_, claim)| claim.is_on(id));
         let mut events: Vec<Event> = claims
-            .map(|(job, _)| Event::ClaimEnded { job: *job, why: "its node was removed".into(), at: now })
+            .map(|(job, _)| Event::ClaimEnded {
+                job: *job,
+                why: "a claimed node was removed".into(),
+                at: now,
+            })
             .collect();
         events.push(Event::NodeRemoved { node: id.clone(), at: now });
         Ok(Decision::done(events))
@@ -195,117 +210,116 @@ impl State {
 
     pub(super) fn decide_partition(
         &self,
-        (by, why): (&Actor, &str),
-        (node, gpu): (&NodeId, u8),
+        by: &Actor,
+        why: &str,
+        gpu: GpuId,
         profiles: &[String],
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
-        let found = self.node(node)?;
-        let Some(facts) = found.facts.gpus.get(usize::from(gpu)) else {
-            return Err(Refusal::UnknownGpu { node: node.clone(), gpu });
+        let node = self.node(&gpu.node)?;
+        let Some(facts) = node.facts.gpus.get(usize::from(gpu.index)) else {
+            return Err(Refusal::UnknownGpu { node: gpu.node, gpu: gpu.index });
         };
         let invalid = |problem| Refusal::Invalid { field: "profiles", problem };
         let instances = partition::laid_out(facts, profiles).map_err(invalid)?;
-        partition::check(facts, gpu, &instances).map_err(invalid)?;
-        let id = GpuId { node: node.clone(), index: gpu };
-        if !self.is_unused(&id) {
-            return Err(Refusal::GpuBusy { gpu: id });
+        partition::check(facts, gpu.index, &instances).map_err(invalid)?;
+        if !self.is_unused(&gpu) {
+            return Err(Refusal::GpuBusy { gpu });
         }
-        if found.instances(gpu) == instances {
+        if node.instances(gpu.index) == instances {
             return Ok(Decision::done(Vec::new()));
         }
         let (by, why) = (by.name.clone(), why.to_string());
-        Ok(Decision::done(vec![Event::GpuPartitioned { gpu: id, instances, by, why, at: now }]))
+        Ok(Decision::done(vec![Event::GpuPartitioned { gpu, instances, by, why, at: now }]))
     }
 
-    /// Whether nobody holds anything of a device, and nothing of it is kept for anyone.
+    /// True if no lease and no claim holds anything of a device.
     pub(super) fn is_unused(&self, gpu: &GpuId) -> bool {
         let held = self.nodes.get(&gpu.node).is_none_or(|node| node.is_held(usize::from(gpu.index)));
         !held && !self.claims.values().any(|claim| claim.holds(&gpu.node, gpu.index))
     }
 
-    /// A reading of the agent, or the declaration of an operator. The worse of the two counts; declaring a device healthy
-    /// takes the declaration back, and the next reading counts alone.
+    /// Record a reading of the agent or a declaration of an operator. The worse of the two counts; a declaration of
+    /// `healthy` removes the former declaration, so that the next reading counts alone.
     pub(super) fn decide_gpu_health(
         &self,
-        (node, gpu): (&NodeId, u8),
-        (by, why): (&Actor, &str),
-        (word, temperature_c): (GpuWord, Option<i32>),
-        cooling_until: Option<Timestamp>,
+        by: &Actor,
+        update: &HealthUpdate,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
-        let found = self.node(node)?;
-        let Some(known) = found.gpu_health.get(usize::from(gpu)) else {
-            return Err(Refusal::UnknownGpu { node: node.clone(), gpu });
+        let GpuId { node, index } = &update.gpu;
+        let Some(known) = self.node(node)?.gpu_health.get(usize::from(*index)) else {
+            return Err(Refusal::UnknownGpu { node: node.clone(), gpu: *index });
         };
-        let (declared, read) = match (by.is_system(), word) {
+        let (declared, read) = match (by.is_system(), update.status) {
             (true, read) => (known.declared.clone(), read),
-            (false, GpuWord::Healthy) => (None, GpuWord::Healthy),
-            (false, word) => {
-                let (why, by) = (why.to_string(), by.name.clone());
-                (Some(Box::new(DeclaredHealth { word, why, by })), known.read_word())
+            (false, GpuStatus::Healthy) => (None, GpuStatus::Healthy),
+            (false, status) => {
+                let (why, by) = (update.why.to_string(), by.name.clone());
+                (Some(Box::new(DeclaredHealth { status, why, by })), known.reading_status())
             }
         };
-        // A declaration ends no cooling period, unless it is that the device is healthy.
-        let cools_on = !by.is_system() && word != GpuWord::Healthy;
-        let cooling_until = if cools_on { cooling_until.or(known.cooling_until) } else { cooling_until };
-        let worst = declared.as_ref().map_or(read, |declared| declared.word.max(read));
+        // A declaration ends a cooling period only if it declares the device healthy.
+        let keeps_cooling = !by.is_system() && update.status != GpuStatus::Healthy;
+        let cooling_until = match keeps_cooling {
+            true => update.cooling_until.or(known.cooling_until),
+            false => update.cooling_until,
+        };
+        let worst = declared.as_ref().map_or(read, |declared| declared.status.max(read));
         let why = match &declared {
-            Some(declared) if declared.word == worst => declared.why.clone(),
-            Some(_) if !by.is_system() => format!("its agent reads it as {}", worst.word()),
-            _ => why.to_string(),
+            Some(declared) if declared.status == worst => declared.why.clone(),
+            Some(_) if !by.is_system() => format!("its agent reports it as {}", worst.as_str()),
+            _ => update.why.to_string(),
         };
         let read = (read != worst).then_some(read);
-        let said = (&known.declared, known.read, known.word, known.cooling_until);
-        let same = said == (&declared, read, worst, cooling_until);
-        // Who is warm and how much is only worth a note where policies look at it.
-        let looked_at = self.policies.rules().is_some();
-        if same && !(looked_at && known.is_news(temperature_c)) {
+        let before = (&known.declared, known.reading, known.status, known.cooling_until);
+        let unchanged = before == (&declared, read, worst, cooling_until);
+        // Temperatures are recorded only where policies may read them.
+        let has_policies = self.policies.rules().is_some();
+        if unchanged && !(has_policies && known.is_worth_noting(update.temperature_c)) {
             return Ok(Decision::done(Vec::new()));
         }
-        let jobs = if worst == GpuWord::Healthy { Vec::new() } else { self.jobs_on_gpu(node, gpu) };
+        let jobs = if worst == GpuStatus::Healthy { Vec::new() } else { self.jobs_on_gpu(node, *index) };
         let health = GpuHealth {
-            word: worst,
+            status: worst,
             why,
             since: now,
             cooling_until,
-            temperature_c: temperature_c.or(known.temperature_c),
+            temperature_c: update.temperature_c.or(known.temperature_c),
             declared,
-            read,
+            reading: read,
         };
-        let gpu = GpuId { node: node.clone(), index: gpu };
-        Ok(Decision::done(vec![Event::gpu_health_changed(gpu, health, jobs)]))
+        Ok(Decision::done(vec![Event::gpu_health_changed(update.gpu.clone(), health, jobs)]))
     }
 
-    /// What an operator wants done with the jobs on a device, also where its health was declared before.
+    /// Add the stops of the jobs on a device that the operator requests, even if its health was declared before.
     pub(super) fn with_jobs_of_gpu(
         &self,
-        mut said: Decision,
-        (node, gpu): (&NodeId, u8),
-        (word, said_why): (GpuWord, &str),
-        (by, jobs): (&Actor, JobsOnGpu),
+        mut decision: Decision,
+        by: &Actor,
+        update: &HealthUpdate,
+        jobs: JobsOnGpu,
         now: Timestamp,
     ) -> Decision {
-        let by = by.name.clone();
-        let id = GpuId { node: node.clone(), index: gpu };
-        let why = match said_why.is_empty() {
-            true => format!("{id} is {}", word.word()),
-            false => format!("{id} is {}: {said_why}", word.word()),
+        let (by, gpu, status) = (by.name.clone(), &update.gpu, update.status.as_str());
+        let why = match update.why {
+            "" => format!("{gpu} is {status}"),
+            why => format!("{gpu} is {status}: {why}"),
         };
         let cause = match jobs {
-            JobsOnGpu::Keep => return said,
+            JobsOnGpu::Keep => return decision,
             JobsOnGpu::Requeue => StopCause::Requeued { by, why },
             JobsOnGpu::Stop => StopCause::Cancelled { by, why },
         };
-        for job in self.jobs_on_gpu(node, gpu).iter().filter_map(|job| self.jobs.get(job)) {
-            let stops =
+        for job in self.jobs_on_gpu(&gpu.node, gpu.index).iter().filter_map(|job| self.jobs.get(job)) {
+            let stop =
                 job.attempt().and_then(|attempt| self.stop_unless_ending(job, attempt, cause.clone(), now));
-            said.events.extend(stops);
+            decision.events.extend(stop);
         }
-        said
+        decision
     }
 
-    /// The jobs that hold something of a device.
+    /// Jobs with a lease on a device.
     pub fn jobs_on_gpu(&self, node: &NodeId, gpu: u8) -> Vec<JobId> {
         let leases = self.nodes.get(node).and_then(|node| node.holders.get(usize::from(gpu)));
         let jobs: BTreeSet<JobId> = leases.into_iter().flatten().map(|lease| lease.job).collect();
@@ -315,7 +329,7 @@ impl State {
 
 fn check_facts(facts: &NodeFacts) -> Result<(), Refusal> {
     if facts.gpus.len() > GPUS_PER_NODE_MAX {
-        let problem = format!("{} devices, {GPUS_PER_NODE_MAX} are the most", facts.gpus.len());
+        let problem = format!("{} devices; the maximum is {GPUS_PER_NODE_MAX}", facts.gpus.len());
         return Err(Refusal::Invalid { field: "gpus", problem });
     }
     if facts.cpus > CPUS_MAX || facts.memory_mib > MEMORY_MIB_MAX {
@@ -326,13 +340,13 @@ fn check_facts(facts: &NodeFacts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A node with one GPU less. Those behind it move up, and links by NVLink follow them.
-fn without_gpu(facts: &NodeFacts, gone: u8) -> NodeFacts {
+/// The facts of a node without one of its GPUs. The GPUs after it move up, and NVLink peers are renumbered.
+fn without_gpu(facts: &NodeFacts, removed: u8) -> NodeFacts {
     let mut facts = facts.clone();
-    facts.gpus.remove(usize::from(gone));
+    facts.gpus.remove(usize::from(removed));
     for gpu in &mut facts.gpus {
-        gpu.nvlink.retain(|peer| *peer != gone);
-        gpu.nvlink.iter_mut().filter(|peer| **peer > gone).for_each(|peer| *peer -= 1);
+        gpu.nvlink.retain(|peer| *peer != removed);
+        gpu.nvlink.iter_mut().filter(|peer| **peer > removed).for_each(|peer| *peer -= 1);
     }
     facts
 }

@@ -1,25 +1,26 @@
-//! Step 11, report: what an agent says of its part, and what becomes of the job (step 12).
+//! Step 11, report: an agent reports on its part of an attempt; at the end of an attempt, the job's next phase (step
+//! 12).
 
-use crate::command::Said;
-use crate::event::{Back, Event, Next, Receipt};
+use crate::accounting::ledger::{charge, held};
+use crate::accounting::preemption_loss::lost_gpu_ms;
+use crate::facts::command::TaskReport;
+use crate::facts::event::{Event, NextPhase, PreemptionReceipt, RequeueCause};
+use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, NodeId};
-use crate::job::{Attempt, Exit, Job, OnNodeLost, Outcome, Part, StopCause};
-use crate::ledger::{charge, held};
-use crate::loss::lost_gpu_ms;
-use crate::policy::Hook;
-use crate::refusal::Refusal;
+use crate::objects::job::{Attempt, Exit, Job, NodeReport, OnNodeLost, Outcome, StopCause};
+use crate::objects::policy::Hook;
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::time::{MINUTE, Timestamp};
 
-/// The longest pause after failed launches.
+/// The longest backoff after failed launches and restarts.
 const BACKOFF_MS_MAX: i64 = 10 * MINUTE;
 
 /// How one node's part of an attempt ended.
 pub(super) struct PartEnd<'a> {
     pub exit: &'a Exit,
     pub stopped: bool,
-    /// When its processes were gone, where that is known.
+    /// When its processes were gone, if known.
     pub ended_at: Option<Timestamp>,
 }
 
@@ -27,8 +28,9 @@ impl State {
     pub(super) fn decide_report(
         &self,
         node: &NodeId,
-        (id, number): (JobId, u32),
-        said: &Said,
+        id: JobId,
+        number: u32,
+        report: &TaskReport,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
         let stale = || Refusal::StaleReport { job: id, attempt: number, node: node.clone() };
@@ -38,13 +40,13 @@ impl State {
             return Err(stale());
         }
         let mut events = Vec::new();
-        match (said, attempt.parts.get(node)) {
-            // The work is that of the whole gang, so it does not matter which node says it.
-            (Said::Saved, _) => events.push(saved(job, attempt, now)),
-            // Agents repeat themselves until they are heard.
-            (_, Some(Part::Ended { .. })) | (Said::Started, Some(Part::Started)) => {}
-            (Said::Started, None) => events.push(started(job, attempt, node, now)),
-            (Said::Ended { exit, stopped, ended_ms_ago }, _) => {
+        match (report, attempt.reports.get(node)) {
+            // A checkpoint covers the whole gang, so any of its nodes may report it.
+            (TaskReport::Saved, _) => events.push(saved(job, attempt, now)),
+            // Agents repeat a report until it is acknowledged.
+            (_, Some(NodeReport::Ended { .. })) | (TaskReport::Started, Some(NodeReport::Started)) => {}
+            (TaskReport::Started, None) => events.push(started(job, attempt, node, now)),
+            (TaskReport::Ended { exit, stopped, ended_ms_ago }, _) => {
                 let ended_at = ended_ms_ago.map(|ms| ended_at(attempt, ms, now));
                 self.end_part(job, node, &PartEnd { exit, stopped: *stopped, ended_at }, now, &mut events);
                 self.settle_ends(&mut events, now);
@@ -53,7 +55,7 @@ impl State {
         Ok(Decision::done(events))
     }
 
-    /// One node's part is over; with the last part the attempt is over.
+    /// End one node's part of an attempt; with the last part the attempt ends.
     pub(super) fn end_part(
         &self,
         job: &Job,
@@ -64,14 +66,15 @@ impl State {
     ) {
         let Some(attempt) = job.attempt() else { return };
         let others = attempt.nodes().into_iter().filter(|other| other != node);
-        let open =
-            others.filter(|other| !matches!(attempt.parts.get(other), Some(Part::Ended { .. }))).count();
+        let open = others
+            .filter(|other| !matches!(attempt.reports.get(other), Some(NodeReport::Ended { .. })))
+            .count();
         if open == 0 {
             events.push(self.attempt_ended(job, attempt, end, now));
             return;
         }
         let PartEnd { exit, stopped, ended_at } = *end;
-        events.push(Event::PartEnded {
+        events.push(Event::NodePartEnded {
             job: job.id,
             attempt: attempt.number,
             node: node.clone(),
@@ -103,11 +106,11 @@ impl State {
         }
     }
 
-    /// What becomes of a job whose processes are gone.
-    fn next(&self, job: &Job, attempt: &Attempt, exit: &Exit, stopped: bool, now: Timestamp) -> Next {
+    /// The next phase of a job whose attempt ended.
+    fn next(&self, job: &Job, attempt: &Attempt, exit: &Exit, stopped: bool, now: Timestamp) -> NextPhase {
         let cause = attempt.stopping.as_ref().map(|stopping| &stopping.cause);
         match cause {
-            // It finished before anyone told it to stop: its work is done, whatever was wanted of it.
+            // It finished before the stop order reached it: its work is done, whatever the cause of the stop.
             Some(_) if exit.is_success() && !stopped => done(),
             Some(StopCause::Cancelled { by, why }) if why.is_empty() => {
                 ended(Outcome::Cancelled, format!("cancelled by {by}"))
@@ -116,54 +119,63 @@ impl State {
                 ended(Outcome::Cancelled, format!("cancelled by {by}: {why}"))
             }
             Some(StopCause::TimeLimit) => ended(Outcome::Failed, "its time limit passed".to_string()),
-            Some(StopCause::Preempted { .. }) => Next::Queued { because: Back::Preempted, wakes_at: None },
-            Some(StopCause::Requeued { .. }) => Next::Queued { because: Back::Requeued, wakes_at: None },
-            Some(StopCause::Held { by, why }) => Next::Held { by: by.clone(), why: why.clone() },
+            Some(StopCause::Preempted { .. }) => {
+                NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None }
+            }
+            Some(StopCause::Requeued { .. }) => {
+                NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None }
+            }
+            Some(StopCause::Held { by, why }) => NextPhase::Held { by: by.clone(), why: why.clone() },
             Some(StopCause::GangFailed) | None => {
-                self.asleep_if_asked(job, self.next_by_exit(job, exit, now), now)
+                self.asleep_until_retry_answer(job, self.next_by_exit(job, exit, now), now)
             }
         }
     }
 
-    /// Who comes back after a failure sleeps where policies are asked whether it starts again, until they have answered.
-    fn asleep_if_asked(&self, job: &Job, next: Next, now: Timestamp) -> Next {
+    /// A job that restarts after a failure sleeps until the `retry` hook has answered, if a policy has that hook.
+    fn asleep_until_retry_answer(&self, job: &Job, next: NextPhase, now: Timestamp) -> NextPhase {
         match next {
-            Next::Queued { because, wakes_at: None } if self.policies.asks(Hook::Retry, &job.spec.tenant) => {
-                Next::Queued { because, wakes_at: Some(now) }
+            NextPhase::Queued { because, wakes_at: None }
+                if self.policies.answers_hook(Hook::Retry, &job.spec.tenant) =>
+            {
+                NextPhase::Queued { because, wakes_at: Some(now) }
             }
             next => next,
         }
     }
 
-    fn next_by_exit(&self, job: &Job, exit: &Exit, now: Timestamp) -> Next {
+    fn next_by_exit(&self, job: &Job, exit: &Exit, now: Timestamp) -> NextPhase {
         match exit {
             Exit::Code { code: 0 } => done(),
             Exit::NotStarted { why } => self.next_launch(job, why, now),
-            Exit::Unknown { why } if job.spec.on_node_lost != OnNodeLost::Wait => self.come_back(job, why),
-            _ if job.restarts < job.spec.restart.max_restarts => Next::Queued {
-                because: Back::Restarted,
+            Exit::Unknown { why } if job.spec.on_node_lost != OnNodeLost::Wait => {
+                self.requeue_after_loss(job, why)
+            }
+            _ if job.restarts < job.spec.restart.max_restarts => NextPhase::Queued {
+                because: RequeueCause::Restarted,
                 wakes_at: Some(now.plus(self.backoff_ms(job.restarts))),
             },
-            exit => ended(Outcome::Failed, told(exit)),
+            exit => ended(Outcome::Failed, exit_text(exit)),
         }
     }
 
-    /// A launch that did not happen is tried again after a pause, never at the head of the queue for free.
-    fn next_launch(&self, job: &Job, why: &str, now: Timestamp) -> Next {
+    /// A failed launch is repeated after a backoff, so that the job does not return to the head of the queue at no
+    /// cost.
+    fn next_launch(&self, job: &Job, why: &str, now: Timestamp) -> NextPhase {
         if job.requeues >= job.spec.restart.max_requeues {
             let why = format!("launch failed {} times: {why}", job.requeues + 1);
-            return Next::Held { by: "muster".to_string(), why };
+            return NextPhase::Held { by: "muster".to_string(), why };
         }
         let wakes_at = Some(now.plus(self.backoff_ms(job.requeues)));
-        Next::Queued { because: Back::Requeued, wakes_at }
+        NextPhase::Queued { because: RequeueCause::Requeued, wakes_at }
     }
 
-    fn come_back(&self, job: &Job, why: &str) -> Next {
+    fn requeue_after_loss(&self, job: &Job, why: &str) -> NextPhase {
         if job.requeues >= job.spec.restart.max_requeues {
-            let why = format!("came back {} times already: {why}", job.requeues);
-            return Next::Held { by: "muster".to_string(), why };
+            let why = format!("requeued {} times already: {why}", job.requeues);
+            return NextPhase::Held { by: "muster".to_string(), why };
         }
-        Next::Queued { because: Back::Requeued, wakes_at: None }
+        NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None }
     }
 
     fn backoff_ms(&self, times: u32) -> i64 {
@@ -173,7 +185,7 @@ impl State {
 }
 
 fn started(job: &Job, attempt: &Attempt, node: &NodeId, now: Timestamp) -> Event {
-    let missing = attempt.nodes().into_iter().filter(|other| attempt.parts.get(other).is_none()).count();
+    let missing = attempt.nodes().into_iter().filter(|other| attempt.reports.get(other).is_none()).count();
     let whole = missing == 1;
     Event::AttemptStarted { job: job.id, attempt: attempt.number, node: node.clone(), whole, at: now }
 }
@@ -183,12 +195,12 @@ fn saved(job: &Job, attempt: &Attempt, now: Timestamp) -> Event {
     Event::CheckpointSaved { job: job.id, attempt: attempt.number, grace_ms, at: now }
 }
 
-/// The exit of the whole gang: the first part that did not succeed, in order of node; and whether any part
-/// had been told to stop.
+/// The exit of the whole gang, which is that of the first part that did not succeed, in order of node; and whether any
+/// part had been ordered to stop.
 fn whole_exit(attempt: &Attempt, last: &PartEnd) -> (Exit, bool) {
     let mut exits: Vec<(&Exit, bool)> = Vec::new();
-    for part in attempt.parts.values() {
-        if let Part::Ended { exit, stopped, .. } = part {
+    for part in attempt.reports.values() {
+        if let NodeReport::Ended { exit, stopped, .. } = part {
             exits.push((exit, *stopped));
         }
     }
@@ -198,30 +210,30 @@ fn whole_exit(attempt: &Attempt, last: &PartEnd) -> (Exit, bool) {
     (worst.0.clone(), stopped)
 }
 
-/// When the last processes of a gang were gone, if that is known of every part. The other parts keep their GPUs until
-/// then: a gang gives them back together.
+/// When the last processes of a gang were gone, if that is known for every part. All parts keep their GPUs until then:
+/// a gang releases its GPUs together.
 fn whole_end(attempt: &Attempt, last: &PartEnd) -> Option<Timestamp> {
     let mut until = last.ended_at?;
-    for part in attempt.parts.values() {
-        if let Part::Ended { ended_at, .. } = part {
+    for part in attempt.reports.values() {
+        if let NodeReport::Ended { ended_at, .. } = part {
             until = until.max((*ended_at)?);
         }
     }
     Some(until)
 }
 
-/// When processes were gone that a node says have been gone for so long. The clock of a node may be wrong, so its word
-/// counts only between the placement and now.
+/// When the processes of a part were gone, by the clock of the node. That clock may be wrong, so the time is clamped to
+/// between the placement and now.
 fn ended_at(attempt: &Attempt, ended_ms_ago: i64, now: Timestamp) -> Timestamp {
-    let said = Timestamp(now.0.saturating_sub(ended_ms_ago.max(0)));
-    said.max(attempt.placed_at).min(now)
+    let reported = Timestamp(now.0.saturating_sub(ended_ms_ago.max(0)));
+    reported.max(attempt.placed_at).min(now)
 }
 
-/// What it cost that an attempt was displaced, when it was over.
-fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<Receipt> {
+/// The receipt of a preempted attempt that ended at `end`.
+fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<PreemptionReceipt> {
     let stopping = attempt.stopping.as_ref()?;
     let StopCause::Preempted { by } = stopping.cause else { return None };
-    Some(Receipt {
+    Some(PreemptionReceipt {
         by,
         asked_at: stopping.since,
         saved_at: attempt.saved_at,
@@ -230,17 +242,17 @@ fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<Receipt> {
     })
 }
 
-/// An exit in words.
-pub(super) fn told(exit: &Exit) -> String {
+/// An exit as a sentence.
+pub(super) fn exit_text(exit: &Exit) -> String {
     match exit {
         Exit::Code { code } => format!("exit code {code}{}", hint(*code)),
         Exit::Signal { signal } => format!("killed by signal {signal}"),
-        Exit::NotStarted { why } => format!("it could not be started: {why}"),
+        Exit::NotStarted { why } => format!("could not be started: {why}"),
         Exit::Unknown { why } => format!("exit unknown: {why}"),
     }
 }
 
-/// What an exit code means by the custom of shells, where it helps.
+/// The meaning of an exit code by shell convention.
 fn hint(code: i32) -> &'static str {
     match code {
         126 => ": the program cannot be executed",
@@ -249,10 +261,10 @@ fn hint(code: i32) -> &'static str {
     }
 }
 
-fn done() -> Next {
-    Next::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
+fn done() -> NextPhase {
+    NextPhase::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
 }
 
-fn ended(outcome: Outcome, why: String) -> Next {
-    Next::Ended { outcome, why }
+fn ended(outcome: Outcome, why: String) -> NextPhase {
+    NextPhase::Ended { outcome, why }
 }

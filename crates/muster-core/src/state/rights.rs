@@ -1,37 +1,16 @@
-//! What an actor may do to jobs: which jobs it may change, and the highest priority it may give.
+//! Rights of actors over jobs: which jobs an actor may change, and its priority ceiling (step 4).
 //!
-//! Roles are checked where requests arrive. The rules here need the state, so they are guards of `decide`.
+//! The API layer checks roles. The rules here need the state, so they are guards of `decide`.
 
-use crate::command::{Actor, ActorKind};
+use crate::facts::command::{Actor, ActorKind};
+use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, TenantId};
-use crate::job::{Job, JobSpec};
-use crate::refusal::Refusal;
-use crate::settings::PRIORITY_MAX;
+use crate::objects::job::{Job, JobSpec};
+use crate::objects::priority::CeilingSource;
+use crate::objects::priority::PriorityCeiling;
+use crate::objects::settings::PRIORITY_MAX;
+use crate::objects::token::Role;
 use crate::state::State;
-use crate::tenant::Tier;
-use crate::token::Role;
-
-/// The highest priority that an actor may give to a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ceiling {
-    /// The priority.
-    pub priority: u32,
-    /// Where the ceiling comes from.
-    pub source: CeilingSource,
-}
-
-/// Where a ceiling comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CeilingSource {
-    /// The actor is an operator, an admin, local or the server: only the highest priority there is limits it.
-    Unlimited,
-    /// The tier of the tenant.
-    Tier(Tier),
-    /// A grant to the tenant.
-    Tenant,
-    /// A grant to the token.
-    Token,
-}
 
 impl Actor {
     /// True if the actor may change a job: its owner, the tenant-admin of its tenant, an operator or an admin.
@@ -46,7 +25,7 @@ impl Actor {
         }
     }
 
-    /// True if a job of this tenant and user is the actor's own. Without tokens everyone is the owner.
+    /// True if a job of this tenant and user is the actor's own. Without a token every actor is the owner.
     pub fn owns(&self, job_tenant: &str, user: &str) -> bool {
         match &self.kind {
             ActorKind::System | ActorKind::Local => true,
@@ -59,23 +38,23 @@ impl Actor {
 
 impl State {
     /// The highest priority that an actor may give to a job of a tenant.
-    pub fn priority_ceiling(&self, by: &Actor, tenant: &TenantId) -> Ceiling {
+    pub fn priority_ceiling(&self, by: &Actor, tenant: &TenantId) -> PriorityCeiling {
         let ActorKind::Token { role, priority_max: token_grant, .. } = &by.kind else {
-            return Ceiling { priority: PRIORITY_MAX, source: CeilingSource::Unlimited };
+            return PriorityCeiling { priority: PRIORITY_MAX, source: CeilingSource::Unlimited };
         };
         if role.is_cluster_wide() {
-            return Ceiling { priority: PRIORITY_MAX, source: CeilingSource::Unlimited };
+            return PriorityCeiling { priority: PRIORITY_MAX, source: CeilingSource::Unlimited };
         }
         let config = self.tenants.get(tenant).map(|tenant| &tenant.config);
         let tier = config.map(|config| config.tier).unwrap_or_default();
-        let mut ceiling = Ceiling { priority: tier.priority(), source: CeilingSource::Tier(tier) };
+        let mut ceiling = PriorityCeiling { priority: tier.priority(), source: CeilingSource::Tier(tier) };
         let grants = [
             (config.and_then(|config| config.priority_max), CeilingSource::Tenant),
             (*token_grant, CeilingSource::Token),
         ];
         for (grant, source) in grants {
             if let Some(priority) = grant.filter(|grant| *grant > ceiling.priority) {
-                ceiling = Ceiling { priority, source };
+                ceiling = PriorityCeiling { priority, source };
             }
         }
         ceiling
@@ -97,7 +76,7 @@ impl State {
         }
     }
 
-    /// The same for a job that may not be known; then another guard answers.
+    /// The same guard for a job that may be unknown; an unknown job is refused by another guard.
     pub(super) fn check_may_change_if_known(&self, by: &Actor, job: JobId) -> Result<(), Refusal> {
         self.jobs.get(&job).map_or(Ok(()), |job| self.check_may_change(by, job))
     }

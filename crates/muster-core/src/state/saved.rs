@@ -1,58 +1,59 @@
-//! A state as a savepoint keeps it: in pieces, without what is derived, and with each spec written once.
+//! Savepoint of a state: written in pieces, without derived indexes, and with each job spec once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::budget::budgeted;
-use crate::capacity::Capacity;
-use crate::foresight::Foresight;
+use crate::accounting::ledger::Ledger;
+use crate::accounting::tenant::Tenant;
+use crate::estimate::calibration::ForecastCalibration;
+use crate::estimate::expected_end::planned_end;
+use crate::estimate::recent::RecentRuntimes;
+use crate::estimate::workload_mix::WorkloadMix;
+use crate::facts::command::IdempotencyRecord;
 use crate::ids::{JobId, TenantId};
-use crate::job::{Job, JobSpec};
-use crate::lasting::{Lasted, planned_end};
-use crate::ledger::Ledger;
-use crate::mix::Mix;
-use crate::node::Node;
-use crate::policy::{Answered, Failure, Limited, Policies, Version};
-use crate::settings::Settings;
+use crate::objects::job::{Job, JobSpec};
+use crate::objects::node::Node;
+use crate::objects::policy::{BundleVersion, FailedAttempt, JobAnswer, TenantLimit};
+use crate::objects::settings::Settings;
+use crate::objects::token::Token;
+use crate::objects::window::Window;
+use crate::policy::Policies;
+use crate::resources::ResourceIndex;
 use crate::state::apply::deadline;
 use crate::state::policies::pools_of;
-use crate::state::{Array, Claim, Ended, KeyUse, State};
-use crate::tenant::Tenant;
+use crate::state::usage::budgets::budgeted;
+use crate::state::{ArrayState, Claim, EndedJob, State};
 use crate::time::Timestamp;
-use crate::token::Token;
-use crate::window::Window;
 
-/// Jobs in one piece: enough to share its cost, few enough to need no memory worth speaking of.
+/// Jobs per piece: enough to amortise its overhead, few enough to need little memory.
 const JOBS_PER_PIECE: usize = 256;
 
-/// A part of a state. Pieces are written and read back one after the other, in order, so that what they are parsed
-/// into never holds more than one of them beside the state itself.
+/// A part of a savepoint. Pieces are written and read in order, one at a time, so that memory holds at most one parsed
+/// piece beside the state itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum Piece {
-    /// What does not grow with the jobs. The first piece.
-    Frame(Box<Frame>),
-    /// Specs of the jobs that follow, numbered through all pieces. Tasks of an array share one.
+pub enum SavepointPiece {
+    /// Everything that does not grow with the number of jobs. The first piece.
+    Frame(Box<SavedFrame>),
+    /// Specs of the jobs that follow, numbered across all pieces. Tasks of an array share one spec.
     Specs(Vec<Arc<JobSpec>>),
-    /// Live jobs.
     Jobs(Vec<SavedJob>),
-    /// Jobs that ended lately.
-    Ended(Vec<(JobId, Ended)>),
-    /// Idempotency keys.
-    Keys(Vec<(TenantId, String, KeyUse)>),
+    /// Recently ended jobs.
+    Ended(Vec<(JobId, EndedJob)>),
+    Keys(Vec<(TenantId, String, IdempotencyRecord)>),
 }
 
-/// What does not grow with the jobs.
+/// Everything that does not grow with the number of jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Frame {
+pub struct SavedFrame {
     seq: u64,
     clock: Timestamp,
     next_job: u64,
     settings: Settings,
     tenants: Vec<Tenant>,
     nodes: Vec<Node>,
-    arrays: Vec<(u64, Array)>,
+    arrays: Vec<(u64, ArrayState)>,
     forgotten_before: Timestamp,
     #[serde(default)]
     trimmed_before: Timestamp,
@@ -62,25 +63,24 @@ pub struct Frame {
     tokens: Vec<Token>,
     ledger: Ledger,
     #[serde(default)]
-    foresight: Foresight,
+    calibration: ForecastCalibration,
     #[serde(default)]
-    lasted: Lasted,
+    recent_runtimes: RecentRuntimes,
     #[serde(default)]
-    mix: Mix,
+    workload_mix: WorkloadMix,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    policies: Vec<Version>,
+    policies: Vec<BundleVersion>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    answers: Vec<Answered>,
+    answers: Vec<JobAnswer>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    limits: Vec<Limited>,
+    limits: Vec<TenantLimit>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    failures: Vec<(JobId, Failure)>,
+    failures: Vec<(JobId, FailedAttempt)>,
 }
 
-/// A job, with its spec by place.
+/// A job, with its spec by number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SavedJob {
-    /// Number of its spec.
     spec: usize,
     #[serde(flatten)]
     job: JobWithoutSpec,
@@ -91,7 +91,7 @@ pub struct SavedJob {
 struct JobWithoutSpec {
     id: JobId,
     submitted_at: Timestamp,
-    phase: crate::job::Phase,
+    phase: crate::objects::job::Phase,
     attempts: u32,
     #[serde(default)]
     restarts: u32,
@@ -102,49 +102,48 @@ struct JobWithoutSpec {
     #[serde(default)]
     ran_ms: i64,
     #[serde(default)]
-    number: u64,
+    class_number: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wakes_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "std::collections::BTreeSet::is_empty")]
-    open_dependencies: std::collections::BTreeSet<crate::job::Dependency>,
+    open_dependencies: std::collections::BTreeSet<crate::objects::job::Dependency>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    foreseen: Option<Box<crate::plan::Range>>,
+    first_forecast: Option<Box<crate::objects::start_range::StartRange>>,
 }
 
 impl State {
-    /// Hand out what a savepoint keeps of this state, piece by piece.
-    pub fn save(&self, mut write: impl FnMut(Piece)) {
-        write(Piece::Frame(Box::new(self.frame())));
+    /// Write a savepoint of this state, piece by piece.
+    pub fn save(&self, mut write: impl FnMut(SavepointPiece)) {
+        write(SavepointPiece::Frame(Box::new(self.frame())));
         let mut specs = Specs::default();
         for jobs in chunks(self.jobs.values()) {
             let jobs = jobs.into_iter().map(|job| specs.save(job)).collect();
-            write(Piece::Specs(std::mem::take(&mut specs.new)));
-            write(Piece::Jobs(jobs));
+            write(SavepointPiece::Specs(std::mem::take(&mut specs.new)));
+            write(SavepointPiece::Jobs(jobs));
         }
         for ended in chunks(self.ended.iter()) {
-            write(Piece::Ended(ended.into_iter().map(|(id, ended)| (*id, *ended)).collect()));
+            write(SavepointPiece::Ended(ended.into_iter().map(|(id, ended)| (*id, *ended)).collect()));
         }
         let keys = self
             .keys
             .iter()
             .flat_map(|(tenant, keys)| keys.iter().map(move |(key, used)| (tenant, key, used)));
         for keys in chunks(keys) {
-            let owned = |(tenant, key, used): (&TenantId, &String, &KeyUse)| {
+            let owned = |(tenant, key, used): (&TenantId, &String, &IdempotencyRecord)| {
                 (tenant.clone(), key.clone(), used.clone())
             };
-            write(Piece::Keys(keys.into_iter().map(owned).collect()));
+            write(SavepointPiece::Keys(keys.into_iter().map(owned).collect()));
         }
     }
 
-    /// A copy to look ahead from, with everyone who runs and the first of those who wait, as many of each bucket; in
-    /// a large cluster the others would cost much and change little.
+    /// A copy for forecasts and shadow evaluation: all running jobs and the first waiting jobs, up to the same number
+    /// of each bucket. In a large cluster the others would cost much and change little.
     pub fn excerpt(&self, waiting_max: usize) -> State {
         if self.queue.len() <= waiting_max as u64 {
             return self.clone();
         }
         let buckets = self.queue.buckets().count().max(1);
-        let first =
-            self.queue.buckets().flat_map(|(_, places)| places.iter().take(waiting_max / buckets + 1));
+        let first = self.queue.buckets().flat_map(|(_, keys)| keys.iter().take(waiting_max / buckets + 1));
         let first: BTreeSet<JobId> = first.map(|(_, job)| *job).collect();
         let kept = self.jobs.iter().filter(|(id, job)| job.attempt().is_some() || first.contains(id));
         let jobs = kept.map(|(id, job)| (*id, job.clone())).collect();
@@ -156,8 +155,8 @@ impl State {
         excerpt
     }
 
-    fn frame(&self) -> Frame {
-        Frame {
+    fn frame(&self) -> SavedFrame {
+        SavedFrame {
             seq: self.seq,
             clock: self.clock,
             next_job: self.next_job,
@@ -171,19 +170,19 @@ impl State {
             windows: self.windows.values().cloned().collect(),
             tokens: self.tokens.values().cloned().collect(),
             ledger: self.ledger.clone(),
-            foresight: self.foresight.clone(),
-            lasted: self.lasted,
-            mix: self.mix.clone(),
+            calibration: self.calibration.clone(),
+            recent_runtimes: self.recent_runtimes,
+            workload_mix: self.workload_mix.clone(),
             policies: self.policies.saved(),
             answers: self.answered(),
             limits: self.policies.limits.values().cloned().collect(),
-            failures: self.policies.failures.iter().map(|(job, one)| (*job, one.clone())).collect(),
+            failures: self.policies.failures.iter().map(|(job, failure)| (*job, failure.clone())).collect(),
         }
     }
 
-    /// Build what is derived from the jobs and nodes.
+    /// Rebuild the indexes that are derived from jobs and nodes.
     pub(super) fn derive(&mut self) {
-        self.policies.exact_limits = Arc::new(budgeted(self));
+        self.policies.bucket_criteria.exact_limits = Arc::new(budgeted(self));
         self.queue = Default::default();
         self.dependents.clear();
         self.deadlines.clear();
@@ -193,7 +192,7 @@ impl State {
             if job.is_queued() {
                 let limited = job.id.index.is_some()
                     && self.arrays.get(&job.id.number).is_some_and(|array| array.running_max.is_some());
-                self.queue.add(job, limited, &self.policies);
+                self.queue.add(job, limited, &self.policies.bucket_criteria);
             }
             for dependency in &job.open_dependencies {
                 self.dependents.entry(dependency.job).or_default().insert(job.id);
@@ -201,16 +200,16 @@ impl State {
             self.deadlines.extend(deadline(job).map(|deadline| (deadline, job.id)));
             self.ends.extend(job.attempt().map(|attempt| (planned_end(job, attempt), job.id)));
         }
-        self.capacity = Capacity::going_by(self.mix.lesson());
+        self.resources = ResourceIndex::with_mix(self.workload_mix.snapshot());
         for node in self.nodes.values_mut() {
             node.pools = pools_of(node, &self.policies);
-            self.capacity.file(node);
+            self.resources.insert(node);
         }
     }
 }
 
 impl State {
-    /// Who holds which device, and since when, told by the jobs.
+    /// Rebuild the leases of devices and their placement times from the attempts.
     fn derive_leases(&mut self) {
         self.tenants.values_mut().for_each(|tenant| tenant.placed_gpu_milli_ms = 0);
         for node in self.nodes.values_mut() {
@@ -229,38 +228,38 @@ impl State {
     }
 }
 
-/// A state that is being read back.
+/// Restores a state from the pieces of a savepoint.
 #[derive(Debug, Default)]
-pub struct Restoring {
+pub struct StateRestorer {
     state: State,
     specs: Vec<Arc<JobSpec>>,
-    /// Put into the state at the end, all at once: a map that grows one by one in order stays half empty.
+    /// Collected into the state's map at the end: a B-tree that grows by ascending inserts stays half empty.
     jobs: Vec<(JobId, Job)>,
-    answers: Vec<Answered>,
+    answers: Vec<JobAnswer>,
 }
 
-/// Pieces that do not belong together.
+/// The pieces do not belong to one savepoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a job names a spec that no piece before it holds")]
 pub struct MissingSpec;
 
-impl Restoring {
-    /// Take the next piece.
-    pub fn add(&mut self, piece: Piece) -> Result<(), MissingSpec> {
+impl StateRestorer {
+    /// Add the next piece.
+    pub fn add(&mut self, piece: SavepointPiece) -> Result<(), MissingSpec> {
         match piece {
-            Piece::Frame(frame) => {
+            SavepointPiece::Frame(frame) => {
                 self.answers = frame.answers.clone();
                 self.state = frame.restore();
             }
-            Piece::Specs(specs) => self.specs.extend(specs),
-            Piece::Jobs(jobs) => {
+            SavepointPiece::Specs(specs) => self.specs.extend(specs),
+            SavepointPiece::Jobs(jobs) => {
                 for job in jobs {
                     let job = job.restore(&self.specs)?;
                     self.jobs.push((job.id, job));
                 }
             }
-            Piece::Ended(ended) => self.state.ended.extend(ended),
-            Piece::Keys(keys) => {
+            SavepointPiece::Ended(ended) => self.state.ended.extend(ended),
+            SavepointPiece::Keys(keys) => {
                 for (tenant, key, used) in keys {
                     self.state.keys.entry(tenant).or_default().insert(key, used);
                 }
@@ -269,7 +268,7 @@ impl Restoring {
         Ok(())
     }
 
-    /// The state, after the last piece.
+    /// The restored state, after the last piece.
     pub fn finish(mut self) -> State {
         self.state.jobs = self.jobs.into_iter().collect();
         self.state.derive();
@@ -278,7 +277,7 @@ impl Restoring {
     }
 }
 
-impl Frame {
+impl SavedFrame {
     fn restore(self) -> State {
         State {
             seq: self.seq,
@@ -294,16 +293,16 @@ impl Frame {
             windows: self.windows.into_iter().map(|window| (window.name.clone(), window)).collect(),
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
             ledger: self.ledger,
-            foresight: self.foresight,
-            lasted: self.lasted,
-            mix: self.mix,
+            calibration: self.calibration,
+            recent_runtimes: self.recent_runtimes,
+            workload_mix: self.workload_mix,
             policies: Policies::restored(self.policies, self.failures, self.limits),
             ..State::default()
         }
     }
 }
 
-/// The items of an iterator, a piece's worth at a time.
+/// The items of an iterator in groups of one piece.
 fn chunks<T>(mut items: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>> {
     std::iter::from_fn(move || {
         let chunk: Vec<T> = items.by_ref().take(JOBS_PER_PIECE).collect();
@@ -311,12 +310,11 @@ fn chunks<T>(mut items: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>>
     })
 }
 
-/// Specs written once each. Two jobs share one when they share the memory.
+/// Specs of saved jobs, each written once. Jobs share a spec if they share its allocation.
 #[derive(Default)]
 struct Specs {
-    /// Not written yet.
     new: Vec<Arc<JobSpec>>,
-    /// Number of each, by its address.
+    /// Number of each spec by its address.
     numbers: BTreeMap<usize, usize>,
 }
 
@@ -337,10 +335,10 @@ impl Specs {
             preemptions: job.preemptions,
             requeues: job.requeues,
             ran_ms: job.ran_ms,
-            number: job.number,
+            class_number: job.class_number,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies.clone(),
-            foreseen: job.foreseen.clone(),
+            first_forecast: job.first_forecast.clone(),
         };
         SavedJob { spec, job }
     }
@@ -359,10 +357,10 @@ impl SavedJob {
             preemptions: job.preemptions,
             requeues: job.requeues,
             ran_ms: job.ran_ms,
-            number: job.number,
+            class_number: job.class_number,
             wakes_at: job.wakes_at,
             open_dependencies: job.open_dependencies,
-            foreseen: job.foreseen,
+            first_forecast: job.first_forecast,
         })
     }
 }

@@ -1,20 +1,19 @@
-//! Guards of `SubmitJob`: read top-down, this is the admission rule.
+//! Step 4, decide: the guards of `SubmitJob`. Read top-down, they are the admission rule.
 
 use std::collections::BTreeSet;
 
-use crate::command::{Actor, Answer, ArrayAsk, SubmitJob};
-use crate::event::Event;
+use crate::facts::command::{Actor, Answer, ArraySpec, SubmitJob};
+use crate::facts::event::Event;
+use crate::facts::refusal::Refusal;
+use crate::gpu::gpu_share::{SHARE_MIN, WHOLE};
 use crate::ids::JobId;
-use crate::job::{Dependency, JobSpec, Outcome, Resources, TaskGroup};
-use crate::plan::infeasible;
-use crate::queue::Shape;
-use crate::refusal::Refusal;
-use crate::settings::PRIORITY_MAX;
-use crate::share::{SHARE_MIN, WHOLE};
+use crate::objects::job::{Dependency, JobSpec, Outcome, Resources, TaskGroup};
+use crate::objects::settings::PRIORITY_MAX;
+use crate::objects::shape::Shape;
+use crate::resources::infeasible;
 use crate::state::State;
 use crate::state::decide::Decision;
 use crate::time::Timestamp;
-use crate::wiring::Wish;
 
 /// Longest name of a job.
 const NAME_LENGTH_MAX: usize = 255;
@@ -22,9 +21,9 @@ const NAME_LENGTH_MAX: usize = 255;
 const TASKS_MAX: u32 = 4_096;
 /// Most tasks of one array.
 const ARRAY_MAX: usize = 100_000;
-/// One place of the queue in so many is kept for operators,
+/// The queue keeps one place in this many for operators.
 const KEPT_ONE_IN: u64 = 100;
-/// and so many at most.
+/// Most places kept for operators.
 const KEPT_MAX: u64 = 1_000;
 /// More CPU cores than any machine has; keeps sums far from overflow.
 pub(super) const CPUS_MAX: u32 = 1 << 20;
@@ -37,40 +36,40 @@ impl State {
     pub(super) fn decide_submit(
         &self,
         by: &Actor,
-        ask: &SubmitJob,
+        request: &SubmitJob,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
-        if let Some(job) = self.already_accepted(ask)? {
+        if let Some(job) = self.already_accepted(request)? {
             return Ok(Decision { events: Vec::new(), answer: Answer::Job(job) });
         }
-        let spec = &ask.spec;
+        let spec = &request.spec;
         check_spec(spec)?;
         self.check_gang(spec)?;
-        check_array(ask.array.as_ref())?;
+        check_array(request.array.as_ref())?;
         self.check_tenant(spec)?;
         self.check_priority(by, &spec.tenant, spec.priority)?;
         self.check_pool(spec.pool.as_deref())?;
         self.check_feasible(spec)?;
-        self.check_queue(ask)?;
-        let open_dependencies = self.open_dependencies(ask)?;
+        self.check_queue(request)?;
+        let open_dependencies = self.open_dependencies(request)?;
         let job = JobId::single(self.next_job);
         let submitted = Event::JobSubmitted {
             job,
             spec: spec.clone(),
-            array: ask.array.clone(),
-            held_by: ask.hold.then(|| by.name.clone()),
-            key: ask.key.clone(),
+            array: request.array.clone(),
+            held_by: request.hold.then(|| by.name.clone()),
+            key: request.key.clone(),
             open_dependencies,
             at: now,
         };
         Ok(Decision { events: vec![submitted], answer: Answer::Job(job) })
     }
 
-    /// The job that an earlier request with the same key has made.
-    fn already_accepted(&self, ask: &SubmitJob) -> Result<Option<JobId>, Refusal> {
-        let Some(key) = &ask.key else { return Ok(None) };
-        let used = self.keys.get(&ask.spec.tenant).and_then(|keys| keys.get(&key.key));
-        match used.or(ask.known_key.as_ref()) {
+    /// The job that an earlier request with the same idempotency key created.
+    fn already_accepted(&self, request: &SubmitJob) -> Result<Option<JobId>, Refusal> {
+        let Some(key) = &request.key else { return Ok(None) };
+        let used = self.keys.get(&request.spec.tenant).and_then(|keys| keys.get(&key.key));
+        match used.or(request.known_key.as_ref()) {
             None => Ok(None),
             Some(used) if used.body_hash == key.body_hash => Ok(Some(used.job)),
             Some(used) => Err(Refusal::KeyReused { key: key.key.clone(), job: used.job }),
@@ -78,7 +77,7 @@ impl State {
     }
 
     fn check_gang(&self, spec: &JobSpec) -> Result<(), Refusal> {
-        let tasks = spec.tasks.iter().map(|group| u64::from(group.most())).sum::<u64>();
+        let tasks = spec.tasks.iter().map(|group| u64::from(group.count_most())).sum::<u64>();
         if tasks > 1 && !self.settings.gangs {
             return Err(Refusal::GangsOff { tasks });
         }
@@ -91,59 +90,60 @@ impl State {
         if !tenant.config.active {
             return Err(Refusal::InactiveTenant { tenant: tenant.id.clone() });
         }
-        // What others use only blocks; the job alone must fit, here and everywhere above.
-        for above in self.lineage(&tenant.id) {
-            if let Some(excess) = above.config.maximum.excess(least).into_iter().next() {
-                return Err(Refusal::OverQuota { tenant: above.id.clone(), excess });
+        // The job alone must fit into the quotas of its tenant and all ancestors; usage of other jobs only makes it
+        // wait.
+        for ancestor in self.lineage(&tenant.id) {
+            if let Some(excess) = ancestor.config.maximum.excess(least).into_iter().next() {
+                return Err(Refusal::OverQuota { tenant: ancestor.id.clone(), excess });
             }
-            if let Some(excess) = above.config.maximum_per_user.excess(least).into_iter().next() {
-                return Err(Refusal::OverUserQuota { tenant: above.id.clone(), excess });
+            if let Some(excess) = ancestor.config.maximum_per_user.excess(least).into_iter().next() {
+                return Err(Refusal::OverUserQuota { tenant: ancestor.id.clone(), excess });
             }
         }
         Ok(())
     }
 
     fn check_feasible(&self, spec: &JobSpec) -> Result<(), Refusal> {
-        // With no node registered nothing is known to be impossible.
+        // Without a registered node no job is known to be infeasible.
         let shape = Shape::of(spec);
-        if self.capacity.is_empty() || self.capacity.could_ever_hold(&shape) {
+        if self.resources.is_empty() || self.resources.could_ever_hold(&shape) {
             return Ok(());
         }
-        let (problem, nearest) = infeasible(&self.capacity, &shape);
+        let (problem, nearest) = infeasible(&self.resources, &shape);
         Err(Refusal::Infeasible { problem, nearest })
     }
 
-    fn check_queue(&self, ask: &SubmitJob) -> Result<(), Refusal> {
-        let more = ask.array.as_ref().map_or(1, |array| array.indexes.len() as u64);
-        let tenant = self.tenant(&ask.spec.tenant)?;
+    fn check_queue(&self, request: &SubmitJob) -> Result<(), Refusal> {
+        let more = request.array.as_ref().map_or(1, |array| array.indexes.len() as u64);
+        let tenant = self.tenant(&request.spec.tenant)?;
         let (jobs, limit) = (tenant.live_jobs, self.settings.tenant_jobs_max);
         if limit > 0 && jobs + more > limit {
             return Err(Refusal::TenantQueueFull { tenant: tenant.id.clone(), jobs, more, limit });
         }
         let most = self.settings.queue_size_max;
         // A full queue must not keep an operator from submitting the job that repairs it.
-        let kept = if ask.is_operator { 0 } else { (most / KEPT_ONE_IN).min(KEPT_MAX) };
+        let kept = if request.is_operator { 0 } else { (most / KEPT_ONE_IN).min(KEPT_MAX) };
         let (waiting, limit) = (self.waiting(), most - kept);
         if waiting + more > limit { Err(Refusal::QueueFull { waiting, limit }) } else { Ok(()) }
     }
 
-    /// Jobs without an attempt, held ones too.
+    /// Number of jobs without an attempt, held jobs included.
     fn waiting(&self) -> u64 {
         (self.jobs.len() - self.ends.len()) as u64
     }
 
-    /// Dependencies that have not come true yet; one that never can is refused.
-    fn open_dependencies(&self, ask: &SubmitJob) -> Result<BTreeSet<Dependency>, Refusal> {
+    /// Dependencies that are not met yet; one that can never be met is refused.
+    fn open_dependencies(&self, request: &SubmitJob) -> Result<BTreeSet<Dependency>, Refusal> {
         let mut open = BTreeSet::new();
-        for dependency in &ask.spec.after {
-            match self.outcome(dependency.job, ask) {
+        for dependency in &request.spec.after {
+            match self.outcome(dependency.job, request) {
                 None if self.is_live(dependency.job) => {
                     open.insert(*dependency);
                 }
                 None => return Err(Refusal::UnknownJob { job: dependency.job }),
                 Some(outcome) if outcome.satisfies(dependency.when) => {}
                 Some(outcome) => {
-                    let why = format!("it has ended as {}", outcome.word());
+                    let why = format!("it has ended as {}", outcome.as_str());
                     return Err(Refusal::DeadDependency { job: dependency.job, why });
                 }
             }
@@ -151,12 +151,12 @@ impl State {
         Ok(open)
     }
 
-    fn outcome(&self, job: JobId, ask: &SubmitJob) -> Option<Outcome> {
+    fn outcome(&self, job: JobId, request: &SubmitJob) -> Option<Outcome> {
         let remembered = self.ended.get(&job).map(|ended| ended.outcome);
-        remembered.or_else(|| ask.known_outcomes.get(&job).copied())
+        remembered.or_else(|| request.known_outcomes.get(&job).copied())
     }
 
-    /// Whether the id means a live job or an array with live tasks.
+    /// True if the id refers to a live job or to an array with live tasks.
     pub(crate) fn is_live(&self, job: JobId) -> bool {
         self.jobs.contains_key(&job) || (job.index.is_none() && self.arrays.contains_key(&job.number))
     }
@@ -166,7 +166,7 @@ fn invalid(field: &'static str, problem: impl Into<String>) -> Refusal {
     Refusal::Invalid { field, problem: problem.into() }
 }
 
-/// The name of a job, new or changed.
+/// The name of a submitted or changed job.
 pub(super) fn check_name(name: &str) -> Result<(), Refusal> {
     match (1..=NAME_LENGTH_MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control) {
         true => Ok(()),
@@ -183,19 +183,19 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         return Err(invalid("time_limit", "must be above zero and below ten years"));
     }
     check_tasks(&spec.tasks)?;
-    check_closeness(spec)?;
+    check_locality(spec)?;
     check_run(spec)
 }
 
 fn check_tasks(tasks: &[TaskGroup]) -> Result<(), Refusal> {
     let sum =
         |of: fn(&TaskGroup) -> u32| tasks.iter().try_fold(0u32, |sum, group| sum.checked_add(of(group)));
-    match (sum(|group| group.count), sum(TaskGroup::most)) {
+    match (sum(|group| group.count), sum(TaskGroup::count_most)) {
         (Some(1..=TASKS_MAX), Some(1..=TASKS_MAX)) => {}
         _ => return Err(invalid("tasks", format!("a gang has 1 to {TASKS_MAX} tasks"))),
     }
-    let below = |group: &&TaskGroup| group.count_max.is_some_and(|max| max < group.count);
-    if let Some(group) = tasks.iter().find(below) {
+    let is_inverted = |group: &&TaskGroup| group.count_max.is_some_and(|max| max < group.count);
+    if let Some(group) = tasks.iter().find(is_inverted) {
         let most = group.count_max.unwrap_or_default();
         let problem =
             format!("`{}` needs {} tasks, so it cannot take at most {most}", group.name, group.count);
@@ -205,7 +205,7 @@ fn check_tasks(tasks: &[TaskGroup]) -> Result<(), Refusal> {
 }
 
 fn check_resources(each: &Resources) -> Result<(), Refusal> {
-    if each.gpus > crate::node::GPUS_PER_NODE_MAX as u32 {
+    if each.gpus > crate::gpu::device::GPUS_PER_NODE_MAX as u32 {
         return Err(invalid("gpus", format!("{} on one node; no machine has that many", each.gpus)));
     }
     if each.cpus > CPUS_MAX {
@@ -217,12 +217,12 @@ fn check_resources(each: &Resources) -> Result<(), Refusal> {
     check_share(each)
 }
 
-/// Closeness is demanded of whole GPUs; parts are on one device each.
-fn check_closeness(spec: &JobSpec) -> Result<(), Refusal> {
+/// Locality within a node is required of whole GPUs; each share is on one device.
+fn check_locality(spec: &JobSpec) -> Result<(), Refusal> {
     let shares = spec.tasks.iter().any(|group| group.each.is_shared());
-    let several = spec.tasks.iter().map(TaskGroup::most).sum::<u32>() > 1;
-    if Wish::of_job(spec).is_demand() && shares && several {
-        let problem = "tasks that share GPUs cannot be held on one NUMA node or joined by NVLink";
+    let is_gang = spec.tasks.iter().map(TaskGroup::count_most).sum::<u32>() > 1;
+    if spec.locality().is_required() && shares && is_gang {
+        let problem = "tasks that share GPUs cannot require one NUMA node or NVLink";
         return Err(invalid("topology", problem));
     }
     Ok(())
@@ -257,7 +257,7 @@ fn check_run(spec: &JobSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_array(array: Option<&ArrayAsk>) -> Result<(), Refusal> {
+fn check_array(array: Option<&ArraySpec>) -> Result<(), Refusal> {
     let Some(array) = array else { return Ok(()) };
     if array.indexes.is_empty() || array.indexes.len() > ARRAY_MAX {
         return Err(invalid("array", format!("an array has 1 to {ARRAY_MAX} tasks")));

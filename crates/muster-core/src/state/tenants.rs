@@ -1,15 +1,15 @@
-//! Guards of the commands about tenants, tokens and the settings of the cluster.
+//! Step 4, decide: the commands about tenants, tokens and the settings of the cluster.
 
-use crate::command::Actor;
-use crate::event::Event;
+use crate::facts::command::Actor;
+use crate::facts::event::Event;
+use crate::facts::refusal::Refusal;
 use crate::ids::TenantId;
-use crate::refusal::Refusal;
-use crate::settings::{PRIORITY_MAX, Settings};
+use crate::objects::settings::{PRIORITY_MAX, Settings};
+use crate::objects::tenant::TenantConfig;
+use crate::objects::token::{Token, is_reserved_name};
 use crate::state::State;
 use crate::state::decide::Decision;
-use crate::tenant::TenantConfig;
 use crate::time::Timestamp;
-use crate::token::{Token, is_reserved_name};
 
 /// The tenant that exists from the first start.
 pub const DEFAULT_TENANT: &str = "default";
@@ -59,13 +59,13 @@ impl State {
         }
         let child = self.tenants.values().find(|other| other.config.parent.as_ref() == Some(id));
         if let Some(child) = child {
-            let problem = format!("tenant `{}` is below it", child.id);
+            let problem = format!("tenant `{}` is its child", child.id);
             return Err(Refusal::Invalid { field: "tenant", problem });
         }
         let tokens = self.tokens.values().filter(|token| token.tenant.as_ref() == Some(id));
         let revoked = tokens.map(|token| Event::TokenRevoked { id: token.id.clone(), at: now });
         let deleted = Event::TenantDeleted { id: id.clone(), at: now };
-        let without_policies = self.policies_taken(by, id, now);
+        let without_policies = self.tenant_policies_removed(by, id, now);
         Ok(Decision::done(revoked.chain(without_policies).chain([deleted]).collect()))
     }
 
@@ -81,16 +81,16 @@ impl State {
             return Err(Refusal::Invalid { field: "weight", problem: "must be above zero".into() });
         }
         check_guarantees(config)?;
-        // Following parents upwards must end, and not pass the tenant itself.
-        let mut above = config.parent.as_ref();
-        while let Some(parent) = above {
+        // The chain of ancestors must end, and must not contain the tenant itself.
+        let mut ancestor = config.parent.as_ref();
+        while let Some(parent) = ancestor {
             if parent == id {
                 return Err(Refusal::Invalid {
                     field: "parent",
                     problem: "a tenant cannot be above itself".into(),
                 });
             }
-            above = self.tenant(parent)?.config.parent.as_ref();
+            ancestor = self.tenant(parent)?.config.parent.as_ref();
         }
         Ok(())
     }
@@ -111,7 +111,7 @@ impl State {
         if self.tokens.contains_key(&token.id) {
             return Err(Refusal::DuplicateToken { id: token.id.clone() });
         }
-        // The server itself makes the first admin's token.
+        // The server itself creates the token of the first administrator.
         if !by.is_system() && is_reserved_name(&token.name) {
             return Err(Refusal::ReservedName { name: token.name.clone() });
         }
@@ -119,11 +119,11 @@ impl State {
             (Some(tenant), false) => self.tenant(tenant).map(|_| ())?,
             (None, true) => {}
             (None, false) => {
-                let problem = format!("role {} belongs to one tenant; name it", token.role.word());
+                let problem = format!("role {} applies to one tenant; name the tenant", token.role.as_str());
                 return Err(Refusal::Invalid { field: "tenant", problem });
             }
             (Some(_), true) => {
-                let problem = format!("role {} reaches every tenant; name none", token.role.word());
+                let problem = format!("role {} applies to all tenants; do not name one", token.role.as_str());
                 return Err(Refusal::Invalid { field: "tenant", problem });
             }
         }
@@ -131,7 +131,7 @@ impl State {
         Ok(Decision::done(vec![Event::TokenAdded { token: token.clone(), at: now }]))
     }
 
-    /// A token is granted at most the priority that its maker may give.
+    /// A token is granted at most the priority ceiling of the actor that creates it.
     fn check_grant(&self, by: &Actor, token: &Token) -> Result<(), Refusal> {
         let Some(granted) = token.priority_max else { return Ok(()) };
         if granted > PRIORITY_MAX {
@@ -141,7 +141,7 @@ impl State {
         match &token.tenant {
             Some(tenant) => self.check_priority(by, tenant, granted),
             None => {
-                let problem = format!("role {} has no ceiling to raise", token.role.word());
+                let problem = format!("role {} has no priority ceiling to raise", token.role.as_str());
                 Err(Refusal::Invalid { field: "max_priority", problem })
             }
         }
@@ -155,31 +155,32 @@ impl State {
     }
 }
 
-/// A tenant cannot count on more than it may hold.
+/// A guarantee is at most the quota.
 fn check_guarantees(config: &TenantConfig) -> Result<(), Refusal> {
-    let (most, sure) = (&config.maximum, &config.guaranteed);
+    let (quota, guarantee) = (&config.maximum, &config.guaranteed);
     let amounts = [
-        ("guaranteed_gpus", "GPUs", sure.gpus, most.gpus),
-        ("guaranteed_gpu_memory_mb", "MiB of GPU memory", sure.gpu_memory_mib, most.gpu_memory_mib),
-        ("guaranteed_cpu_cores", "CPU cores", sure.cpus, most.cpus),
-        ("guaranteed_memory_mb", "MiB of memory", sure.memory_mib, most.memory_mib),
-        ("guaranteed_concurrent_jobs", "running jobs", sure.jobs, most.jobs),
+        ("guaranteed_gpus", "GPUs", guarantee.gpus, quota.gpus),
+        ("guaranteed_gpu_memory_mb", "MiB of GPU memory", guarantee.gpu_memory_mib, quota.gpu_memory_mib),
+        ("guaranteed_cpu_cores", "CPU cores", guarantee.cpus, quota.cpus),
+        ("guaranteed_memory_mb", "MiB of memory", guarantee.memory_mib, quota.memory_mib),
+        ("guaranteed_concurrent_jobs", "running jobs", guarantee.jobs, quota.jobs),
     ];
-    for (field, what, sure, most) in amounts {
-        let above = sure.zip(most).filter(|(sure, most)| sure > most);
-        if let Some((sure, most)) = above {
+    for (field, unit, guaranteed, most) in amounts {
+        let above = guaranteed.zip(most).filter(|(guaranteed, most)| guaranteed > most);
+        if let Some((guaranteed, most)) = above {
             let problem = format!(
-                "{sure} {what} are more than the tenant's maximum of {most}; raise the maximum or guarantee less"
+                "{guaranteed} {unit} are more than the tenant's maximum of {most}; raise the maximum or guarantee \
+                 less"
             );
             return Err(Refusal::Invalid { field, problem });
         }
     }
-    for (model, sure) in &config.guaranteed_by_model {
+    for (model, guaranteed) in &config.guaranteed_by_model {
         let limits = [config.maximum_by_model.get(model).copied(), config.maximum.gpus];
-        if let Some(most) = limits.into_iter().flatten().find(|most| sure > most) {
+        if let Some(most) = limits.into_iter().flatten().find(|most| guaranteed > most) {
             let problem = format!(
-                "{sure} GPUs of model {model} are more than the tenant's maximum of {most}; raise the maximum or \
-                 guarantee less"
+                "{guaranteed} GPUs of model {model} are more than the tenant's maximum of {most}; raise the \
+                 maximum or guarantee less"
             );
             return Err(Refusal::Invalid { field: "guaranteed_gpus_by_model", problem });
         }

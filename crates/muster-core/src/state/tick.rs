@@ -1,12 +1,14 @@
-//! Guards of `Tick`: what the passing of time ends or wakes.
+//! Step 4, decide: `Tick`, which expires time limits, claims, windows, cooling periods and old outcomes and wakes
+//! sleeping jobs; and `NoteForecast`.
 
 use std::collections::BTreeMap;
 
-use crate::event::Event;
+use crate::facts::event::Event;
+use crate::gpu::device::GpuHealth;
 use crate::ids::{GpuId, JobId};
-use crate::job::StopCause;
-use crate::node::{GpuHealth, Node};
-use crate::plan::Range;
+use crate::objects::job::StopCause;
+use crate::objects::node::Node;
+use crate::objects::start_range::StartRange;
 use crate::state::decide::Decision;
 use crate::state::{Claim, State};
 use crate::time::Timestamp;
@@ -24,13 +26,13 @@ impl State {
         Decision::done(events)
     }
 
-    /// The first word counts: later ones are nearer to the start, and easy.
-    pub(super) fn decide_forecast(&self, ranges: &[(JobId, Range)], now: Timestamp) -> Decision {
-        let news = ranges.iter().filter(|(job, _)| {
-            self.jobs.get(job).is_some_and(|job| job.is_queued() && job.foreseen.is_none())
+    /// Only the first forecast of a wait is recorded: later ones are nearer to the start, and easier.
+    pub(super) fn decide_forecast(&self, ranges: &[(JobId, StartRange)], now: Timestamp) -> Decision {
+        let first = ranges.iter().filter(|(job, _)| {
+            self.jobs.get(job).is_some_and(|job| job.is_queued() && job.first_forecast.is_none())
         });
         Decision::done(
-            news.map(|(job, range)| Event::StartForeseen { job: *job, range: *range, at: now }).collect(),
+            first.map(|(job, range)| Event::StartForecast { job: *job, range: *range, at: now }).collect(),
         )
     }
 
@@ -44,15 +46,15 @@ impl State {
         }
     }
 
-    /// Give up space that its job did not take in time, so that it never stands empty for good, and space that has
-    /// become useless for it.
+    /// End claims that have expired, so that no space stays empty forever, and claims that have become unusable for
+    /// their preemptor.
     fn end_old_claims(&self, now: Timestamp, events: &mut Vec<Event>) {
-        let works = |job: &JobId, claim: &Claim| {
-            self.jobs.get(job).is_some_and(|job| self.claim_works(job, claim, now))
+        let is_usable = |job: &JobId, claim: &Claim| {
+            self.jobs.get(job).is_some_and(|job| self.is_claim_usable(job, claim, now))
         };
         let why = |job: &JobId, claim: &Claim| match claim.until <= now {
-            true => Some("it was not taken in time"),
-            false if !works(job, claim) => Some("some of it may not be given out any more"),
+            true => Some("the claim expired"),
+            false if !is_usable(job, claim) => Some("some of the claimed space is no longer usable"),
             false => None,
         };
         let ended = self.claims.iter().filter_map(|(job, claim)| Some((*job, why(job, claim)?)));
@@ -65,7 +67,7 @@ impl State {
         }
     }
 
-    /// Forget outcomes and keys in one go, every hundredth of their keeping time; earlier when there are too many.
+    /// Forget outcomes and keys in batches, every hundredth of their retention time; earlier if there are too many.
     fn forget(&self, now: Timestamp, events: &mut Vec<Event>) {
         let keep = self.settings.memory_ms;
         let before = now.plus(-keep);
@@ -79,7 +81,7 @@ impl State {
         }
     }
 
-    /// The moment before which ends and keys leave the memory, if there are too many of either.
+    /// The time before which outcomes and keys leave memory, if there are too many of either.
     fn too_many_before(&self) -> Option<Timestamp> {
         let most = usize::try_from(self.settings.remembered_max).unwrap_or(usize::MAX);
         let keys: usize = self.keys.values().map(BTreeMap::len).sum();
@@ -91,8 +93,8 @@ impl State {
     }
 }
 
-/// The newest moment to drop so that nine tenths of `most` are left at most: trimming one at a time would cost a look at
-/// all of them for each.
+/// The newest time to drop so that at most nine tenths of `most` remain: trimming entries one by one would scan all of
+/// them each time.
 fn newest_to_drop(moments: impl Iterator<Item = Timestamp>, most: usize) -> Option<Timestamp> {
     let mut moments: Vec<Timestamp> = moments.collect();
     moments.sort_unstable();

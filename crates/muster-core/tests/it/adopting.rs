@@ -1,68 +1,33 @@
-//! Plans that the planner would not draw: what `AdoptPlan` must see by itself.
+//! Adoption of plans that the planner would not propose: each part is checked against the state.
 
-use muster_core::command::{Answer, Command};
-use muster_core::job::PlacedTask;
-use muster_core::plan::{MakeRoom, Plan, Start};
-use muster_core::settings::Objective;
-use muster_core::tenant::TenantConfig;
+mod rejections;
+
+use muster_core::facts::plan::{Eviction, PlanPart, RejectedPart, Rejection};
+use muster_core::objects::settings::Objective;
 use muster_core::time::{HOUR, MINUTE};
-use muster_core::{JobId, JobSpec, NodeId, Settings};
+use muster_core::{Command, JobId, Settings};
 
-use crate::world::{World, facts, spec, submission};
+use crate::builders::{
+    TenantBuilder, eviction, job, node, placed, plan_of_evictions, plan_of_starts, start, tenant,
+};
+use crate::world::World;
 
-fn tenant(world: &mut World, name: &str, guaranteed: u64) {
-    let mut config = TenantConfig::unlimited(name);
-    config.guaranteed.gpus = Some(guaranteed);
-    create(world, name, config);
+/// A cluster of the node `n1`.
+fn one_node(gpus: usize, cpus: u32) -> World {
+    let mut world = World::new();
+    world.register("n1", node().gpus(gpus).cpus(cpus));
+    world
 }
 
-fn tenant_with_model(world: &mut World, name: &str, guaranteed: u64) {
-    let mut config = TenantConfig::unlimited(name);
-    config.guaranteed_by_model.insert("h100".to_string(), guaranteed);
-    create(world, name, config);
+/// A job of two H100 GPUs.
+fn submit_pair(world: &mut World, tenant: &str) -> JobId {
+    world.submit(job().tenant(tenant).gpus(2).model("H100"))
 }
 
-fn create(world: &mut World, name: &str, config: TenantConfig) {
-    let command = Command::CreateTenant { id: name.parse().unwrap(), config: Box::new(config) };
-    world.ask(command).unwrap();
-}
-
-fn submit(world: &mut World, tenant: &str) -> JobId {
-    submit_spec(world, tenant, spec("job", 2))
-}
-
-fn submit_spec(world: &mut World, tenant: &str, mut spec: JobSpec) -> JobId {
-    spec.tenant = tenant.parse().unwrap();
-    if spec.gpus() > 0 {
-        spec.tasks[0].each.gpu_models.insert("H100".to_string());
-    }
-    match world.ask(Command::SubmitJob(submission(spec))) {
-        Ok(Answer::Job(job)) => job,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// A cluster of one node.
-fn one_node(gpus: usize, cpus: u32) -> (World, NodeId) {
-    let (mut world, node): (World, NodeId) = (World::new(), "n1".parse().unwrap());
-    let facts = Box::new(facts(gpus, "NVIDIA H100 80GB HBM3", cpus, 64 * 1_024));
-    world.ask(Command::RegisterNode { node: node.clone(), facts }).unwrap();
-    (world, node)
-}
-
-/// Room for a job of one task on devices of a node.
-fn room(job: JobId, node: &NodeId, gpus: &[u8], victims: &[JobId]) -> MakeRoom {
-    let task = PlacedTask { rank: 0, group: 0, node: node.clone(), gpus: gpus.to_vec(), share: None };
-    MakeRoom { job, tasks: vec![task], victims: victims.to_vec() }
-}
-
-/// How many claims of a plan are taken, and how many are left.
-fn adopt(world: &mut World, claims: Vec<MakeRoom>) -> (usize, usize) {
-    let plan = Box::new(Plan { claims, ..Plan::default() });
-    match world.ask(Command::AdoptPlan { plan, epoch: 1 }) {
-        Ok(Answer::Adopted { taken, left }) => (taken, left),
-        other => panic!("{other:?}"),
-    }
+/// The number of adopted and of rejected evictions.
+fn adopt(world: &mut World, evictions: Vec<Eviction>) -> (usize, usize) {
+    let (gangs, rejected) = world.adopt(&plan_of_evictions(evictions));
+    (gangs, rejected.len())
 }
 
 fn gpus_of(world: &World, job: JobId) -> Vec<u8> {
@@ -70,129 +35,92 @@ fn gpus_of(world: &World, job: JobId) -> Vec<u8> {
 }
 
 #[test]
-fn two_claims_of_one_plan_do_not_reach_into_a_guarantee() {
-    for guarantee in [tenant, tenant_with_model] {
-        let (mut world, node) = one_node(4, 64);
+fn two_evictions_of_one_plan_do_not_violate_a_guarantee() {
+    let guarantees: [fn() -> TenantBuilder; 2] =
+        [|| tenant().guaranteed_gpus(2), || tenant().guaranteed_model("h100", 2)];
+    for guarantee in guarantees {
+        let mut world = one_node(4, 64);
         for name in ["blue", "red", "green"] {
-            guarantee(&mut world, name, 2);
+            world.create_tenant(name, guarantee());
         }
-        let running = [submit(&mut world, "blue"), submit(&mut world, "blue")];
+        let running = [submit_pair(&mut world, "blue"), submit_pair(&mut world, "blue")];
         world.plan();
-        let waiting = [submit(&mut world, "red"), submit(&mut world, "green")];
-        let rooms = waiting.iter().zip(&running);
-        let rooms = rooms.map(|(job, victim)| room(*job, &node, &gpus_of(&world, *victim), &[*victim]));
-        let rooms = rooms.collect();
-        assert_eq!(adopt(&mut world, rooms), (1, 1), "blue borrows two GPUs, not four");
+        let waiting = [submit_pair(&mut world, "red"), submit_pair(&mut world, "green")];
+        let pairs = waiting.iter().zip(&running);
+        let evictions =
+            pairs.map(|(job, victim)| eviction(*job, "n1", &gpus_of(&world, *victim), &[*victim])).collect();
+        assert_eq!(adopt(&mut world, evictions), (1, 1), "blue borrows two GPUs, not four");
     }
 }
 
-/// Two plans, each drawn before the other was adopted: what is claimed counts for the guarantee.
+/// Two plans from the same snapshot: claimed devices count against the guarantee.
 #[test]
-fn a_guarantee_of_a_model_is_not_used_twice() {
-    let (mut world, node) = one_node(4, 64);
-    tenant_with_model(&mut world, "red", 2);
-    create(&mut world, "blue", TenantConfig::unlimited("blue"));
-    let running = [submit(&mut world, "blue"), submit(&mut world, "blue")];
+fn claims_count_against_a_model_guarantee() {
+    let mut world = one_node(4, 64);
+    world.create_tenant("red", tenant().guaranteed_model("h100", 2));
+    world.create_tenant("blue", tenant());
+    let running = [submit_pair(&mut world, "blue"), submit_pair(&mut world, "blue")];
     world.plan();
-    let waiting = [submit(&mut world, "red"), submit(&mut world, "red")];
+    let waiting = [submit_pair(&mut world, "red"), submit_pair(&mut world, "red")];
     for (place, expected) in [(0, (1, 0)), (1, (0, 1))] {
         let gpus = gpus_of(&world, running[place]);
-        let claim = room(waiting[place], &node, &gpus, &[running[place]]);
-        assert_eq!(adopt(&mut world, vec![claim]), expected, "claim {place}");
+        let claim = eviction(waiting[place], "n1", &gpus, &[running[place]]);
+        assert_eq!(adopt(&mut world, vec![claim]), expected, "eviction {place}");
     }
 }
 
-/// The devices are free and only cores are short: who holds none of the model is not displaced for it.
+/// The devices are free and only cores are short: a job without devices of the model is not evicted for it.
 #[test]
-fn a_guarantee_of_a_model_has_back_only_that_model() {
-    let (mut world, node) = one_node(2, 1);
-    tenant_with_model(&mut world, "red", 2);
-    tenant(&mut world, "green", 2);
-    create(&mut world, "blue", TenantConfig::unlimited("blue"));
-    let running = submit_spec(&mut world, "blue", spec("cores", 0));
+fn a_model_guarantee_reclaims_only_devices_of_the_model() {
+    let mut world = one_node(2, 1);
+    world.create_tenant("red", tenant().guaranteed_model("h100", 2));
+    world.create_tenant("green", tenant().guaranteed_gpus(2));
+    world.create_tenant("blue", tenant());
+    let running = world.submit(job().tenant("blue").gpus(0));
     world.plan();
     for (tenant, expected) in [("red", (0, 1)), ("green", (1, 0))] {
-        let job = submit(&mut world, tenant);
-        assert_eq!(adopt(&mut world, vec![room(job, &node, &[0, 1], &[running])]), expected, "{tenant}");
+        let job = submit_pair(&mut world, tenant);
+        assert_eq!(adopt(&mut world, vec![eviction(job, "n1", &[0, 1], &[running])]), expected, "{tenant}");
     }
 }
 
 /// Two tasks of a gang on one device, and two that need more cores together than their node has.
 #[test]
-fn tasks_of_one_gang_are_counted_beside_each_other() {
-    let mut world = World::new();
-    let node: muster_core::NodeId = "n1".parse().unwrap();
-    let facts = Box::new(facts(4, "NVIDIA H100 80GB HBM3", 10, 64 * 1_024));
-    world.ask(Command::RegisterNode { node: node.clone(), facts }).unwrap();
-    for (cpus, devices) in [(1, [vec![0], vec![0]]), (6, [vec![0], vec![1]])] {
-        let mut gang = spec("gang", 1);
-        gang.tasks[0].count = 2;
-        gang.tasks[0].each.cpus = cpus;
-        // A second node, so that the gang could be placed at all.
-        let (other, facts) =
-            ("n2".parse().unwrap(), crate::world::facts(4, "NVIDIA H100 80GB HBM3", 10, 65_536));
-        world.ask(Command::RegisterNode { node: other, facts: Box::new(facts) }).unwrap();
-        let Ok(Answer::Job(job)) = world.ask(Command::SubmitJob(submission(gang))) else { panic!("refused") };
-        let tasks = (0..).zip(devices).map(|(rank, gpus)| PlacedTask {
-            rank,
-            group: 0,
-            node: node.clone(),
-            gpus,
-            share: None,
-        });
-        let start = Start {
-            job,
-            tasks: tasks.collect(),
-            effective: None,
-            expected_ms: None,
-            lent: false,
-            score: None,
-        };
-        let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
-        let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 });
-        assert_eq!(answer, Ok(Answer::Adopted { taken: 0, left: 1 }), "{cpus} cores each");
+fn the_tasks_of_a_gang_are_counted_together() {
+    for (cpus, devices) in [(1, [[0], [0]]), (6, [[0], [1]])] {
+        let mut world = one_node(4, 10);
+        // A second node, so that the gang is feasible.
+        world.register("n2", node().cpus(10));
+        let gang = world.submit(job().tasks(2).cpus(cpus));
+        let tasks = (0..).zip(devices).map(|(rank, gpus)| placed(rank, "n1", &gpus)).collect();
+        let rejected = RejectedPart { part: PlanPart::Start, job: gang, reason: Rejection::SpaceTaken };
+        let adopted = world.adopt(&plan_of_starts(vec![start(gang, tasks)]));
+        assert_eq!(adopted, (0, vec![rejected]), "{cpus} cores each");
     }
 }
 
 #[test]
-fn an_elastic_gang_counts_as_large_as_it_starts() {
-    for (tasks, taken) in [(1, 0), (2, 1), (3, 1), (4, 0), (5, 0)] {
-        let (mut world, node) = one_node(8, 64);
-        let mut config = TenantConfig::unlimited("red");
-        config.maximum.gpus = Some(3);
-        create(&mut world, "red", config);
-        let mut gang = spec("gang", 1);
-        (gang.tasks[0].count, gang.tasks[0].count_max) = (2, Some(4));
-        let job = submit_spec(&mut world, "red", gang);
-        let task = |rank: u8| PlacedTask {
-            rank: rank.into(),
-            group: 0,
-            node: node.clone(),
-            gpus: vec![rank],
-            share: None,
-        };
-        let tasks_placed = (0..tasks).map(task).collect();
-        let start =
-            Start { job, tasks: tasks_placed, effective: None, expected_ms: None, lent: false, score: None };
-        let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
-        let answer = world.ask(Command::AdoptPlan { plan, epoch: 1 }).unwrap();
-        assert_eq!(answer, Answer::Adopted { taken, left: 1 - taken }, "{tasks} tasks of 2 to 4, 3 allowed");
+fn an_elastic_gang_counts_with_its_actual_size() {
+    for (tasks, adopted) in [(1, 0), (2, 1), (3, 1), (4, 0), (5, 0)] {
+        let mut world = one_node(8, 64);
+        world.create_tenant("red", tenant().gpus_max(3));
+        let gang = world.submit(job().tenant("red").tasks(2).tasks_max(4));
+        let tasks_placed = (0..tasks).map(|rank| placed(rank, "n1", &[rank as u8])).collect();
+        let (gangs, rejected) = world.adopt(&plan_of_starts(vec![start(gang, tasks_placed)]));
+        assert_eq!((gangs, rejected.len()), (adopted, 1 - adopted), "{tasks} tasks of 2 to 4, quota 3");
     }
 }
 
 #[test]
-fn nobody_gives_way_to_a_lower_priority() {
-    for (priority, taken) in [(99, 0), (100, 1)] {
-        let (mut world, node) = one_node(2, 64);
+fn no_job_yields_to_a_lower_priority() {
+    for (priority, adopted) in [(99, 0), (100, 1)] {
+        let mut world = one_node(2, 64);
         let settings = Settings { objective: Objective::Fast, ..Settings::default() };
-        world.ask(Command::Configure { settings: Box::new(settings) }).unwrap();
-        create(&mut world, "red", TenantConfig::unlimited("red"));
-        let long =
-            submit_spec(&mut world, "red", JobSpec { time_limit_ms: Some(8 * HOUR), ..spec("long", 2) });
+        world.run(Command::Configure { settings: Box::new(settings) }).unwrap();
+        let long = world.submit(job().gpus(2).limit_ms(8 * HOUR));
         world.plan();
-        let short = JobSpec { priority, time_limit_ms: Some(MINUTE), ..spec("short", 2) };
-        let short = submit_spec(&mut world, "red", short);
-        let claim = room(short, &node, &[0, 1], &[long]);
-        assert_eq!(adopt(&mut world, vec![claim]), (taken, 1 - taken), "priority {priority}");
+        let short = world.submit(job().gpus(2).priority(priority).limit_ms(MINUTE));
+        let claim = eviction(short, "n1", &[0, 1], &[long]);
+        assert_eq!(adopt(&mut world, vec![claim]), (adopted, 1 - adopted), "priority {priority}");
     }
 }

@@ -1,99 +1,67 @@
-//! Limits that policies set on what tenants hold, counted for every start.
+//! Policy limits on the GPUs of tenants, in all and per pool.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use muster_core::command::{Answer, Command};
-use muster_core::job::PlacedTask;
-use muster_core::node::NodeWord;
-use muster_core::plan::{Plan, Start, outlook, plan, remedies};
-use muster_core::policy::{Bundle, ClusterView, GpuLimit, Hook, Limited, Scope};
-use muster_core::rules::{Pool, PowerPolicy, Rules};
-use muster_core::state::Restoring;
-use muster_core::tenant::TenantConfig;
+use muster_core::facts::plan::Plan;
+use muster_core::facts::verdict::Reason;
+use muster_core::objects::node::NodeStatus;
+use muster_core::objects::policy::rules::Rules;
+use muster_core::objects::policy::{GpuLimit, Hook, PolicyBundle, PolicyScope, TenantLimit};
+use muster_core::planner::{dry_run, plan, remedies};
+use muster_core::state::StateRestorer;
 use muster_core::time::{HOUR, MINUTE};
-use muster_core::verdict::Reason;
-use muster_core::{JobId, JobSpec, TenantId, Timestamp};
+use muster_core::{Command, JobId, TenantId, Timestamp};
 
-use crate::world::{World, actor, facts, spec, submission};
+use crate::builders::{
+    A100, H100, bundle, job, node, node_id, placed, plan_of_starts, pool, start, tenant, tenant_id,
+};
+use crate::world::{World, actor};
 
-fn tenant(name: &str) -> TenantId {
-    name.parse().unwrap()
-}
-
-/// Two nodes of eight GPUs; a lab with the teams red and blue below it, and green beside it.
+/// Two nodes of eight GPUs; a tenant `lab` with the children `red` and `blue`, and a tenant `green`.
 fn world() -> World {
     let mut world = World::new();
-    for (node, model) in [("n1", "NVIDIA H100 80GB HBM3"), ("n2", "NVIDIA A100-SXM4-80GB")] {
-        let facts = Box::new(facts(8, model, 64, 64 * 1_024));
-        world.ask(Command::RegisterNode { node: node.parse().unwrap(), facts }).unwrap();
+    for (name, model) in [("n1", H100), ("n2", A100)] {
+        world.register(name, node().gpus(8).model(model));
     }
-    for (name, parent) in [("lab", None), ("red", Some("lab")), ("blue", Some("lab")), ("green", None)] {
-        let config = TenantConfig { parent: parent.map(tenant), ..TenantConfig::unlimited(name) };
-        world.ask(Command::CreateTenant { id: tenant(name), config: Box::new(config) }).unwrap();
-    }
-    put(&mut world, Scope::Cluster, "all");
+    world.create_tenant("lab", tenant());
+    world.create_tenant("red", tenant().parent("lab"));
+    world.create_tenant("blue", tenant().parent("lab"));
+    world.create_tenant("green", tenant());
+    apply(&mut world, PolicyScope::Cluster, "all");
     world
 }
 
-/// Put a bundle into force that limits tenants and registers two pools.
-fn put(world: &mut World, scope: Scope, hash: &str) {
-    let pool = |name: &str, gpu_type: &str| Pool {
-        name: name.to_string(),
-        gpu_types: vec![gpu_type.to_string()],
-        min_memory_milli_gb: 0,
-        max_temp_milli_c: 100_000,
-        power_policy: PowerPolicy::default(),
-        health_threshold_milli: 0,
-        opt_strategies: Vec::new(),
-        health_checks: Vec::new(),
-    };
-    let pools = [pool("fast", "H100"), pool("slow", "A100")].map(|pool| (pool.name.clone(), pool));
-    let registers = scope == Scope::Cluster;
+/// Apply a bundle that answers the hook `limit`; that of the cluster registers two pools.
+fn apply(world: &mut World, scope: PolicyScope, hash: &str) {
+    let pools = [pool("fast", &["H100"]), pool("slow", &["A100"])].map(|pool| (pool.name.clone(), pool));
+    let registers = scope == PolicyScope::Cluster;
     let pools = if registers { BTreeMap::from(pools) } else { BTreeMap::new() };
-    let bundle = Bundle {
-        hash: hash.to_string(),
-        files: [("a.gsky".to_string(), format!("# {hash}"))].into(),
-        hooks: [Hook::Limit].into(),
-        rules: Rules { pools, ..Rules::default() },
-        ..Bundle::default()
-    };
-    world.ask(Command::ApplyPolicy { scope, bundle: Arc::new(bundle), why: String::new() }).unwrap();
-}
-
-fn submit_spec(world: &mut World, name: &str, mut spec: JobSpec) -> JobId {
-    spec.tenant = tenant(name);
-    match world.ask(Command::SubmitJob(submission(spec))) {
-        Ok(Answer::Job(job)) => job,
-        other => panic!("{other:?}"),
-    }
+    let rules = Rules { pools, ..Rules::default() };
+    world.apply_policy(scope, PolicyBundle { rules, ..bundle(hash, &[Hook::Limit]) });
 }
 
 fn submit(world: &mut World, name: &str, gpus: u32) -> JobId {
-    submit_spec(world, name, spec("job", gpus))
+    world.submit(job().tenant(name).gpus(gpus))
 }
 
 fn submit_to(world: &mut World, name: &str, gpus: u32, pool: &str) -> JobId {
-    submit_spec(world, name, JobSpec { pool: Some(pool.to_string()), ..spec("job", gpus) })
+    world.submit(job().tenant(name).gpus(gpus).pool(pool))
 }
 
-/// A limit in thousandths of GPUs, and one for a pool.
-fn limited(name: &str, gpu_milli: Option<u64>, pool: Option<(&str, u64)>) -> Limited {
+/// A limit in thousandths of GPUs, and a limit of a pool.
+fn limited(name: &str, gpu_milli: Option<u64>, pool: Option<(&str, u64)>) -> TenantLimit {
     let pools = pool.into_iter().map(|(pool, milli)| (pool.to_string(), milli)).collect();
-    Limited { limit: GpuLimit { gpu_milli, pools }, ..Limited::of(tenant(name)) }
+    TenantLimit { limit: GpuLimit { gpu_milli, pools }, ..TenantLimit::of(tenant_id(name)) }
 }
 
-/// Note answers of the bundles in force; every tenant that is not named has no limit.
-fn note(world: &mut World, limits: Vec<Limited>) {
-    let bundles = world.state.policies.in_force().iter().map(|version| version.bundle.hash.clone()).collect();
-    let free = ["lab", "red", "blue", "green"].map(|name| Limited::of(tenant(name)));
-    let limits = free.into_iter().chain(limits).collect();
+/// Note answers of the active bundles. Tenants that are not named have no limit.
+fn note(world: &mut World, limits: Vec<TenantLimit>) {
+    let bundles =
+        world.state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect();
+    let unlimited = ["lab", "red", "blue", "green"].map(|name| TenantLimit::of(tenant_id(name)));
+    let limits = unlimited.into_iter().chain(limits).collect();
     let (answers, retries) = (Vec::new(), Vec::new());
-    world.ask(Command::NoteAnswers { bundles, answers, limits, retries }).unwrap();
-}
-
-fn runs(world: &World, job: JobId) -> bool {
-    world.state.jobs[&job].attempt().is_some_and(|attempt| attempt.stopping.is_none())
+    world.run(Command::NoteAnswers { bundles, answers, limits, retries }).unwrap();
 }
 
 fn why(world: &World, job: JobId) -> Vec<Reason> {
@@ -105,11 +73,10 @@ fn limit_of(world: &World, job: JobId) -> Option<Reason> {
     why(world, job).into_iter().find(|reason| matches!(reason, Reason::PolicyLimit { .. }))
 }
 
+/// The number of adopted and of rejected gangs.
 fn adopt(world: &mut World, plan: &Plan) -> (usize, usize) {
-    match world.ask(Command::AdoptPlan { plan: Box::new(plan.clone()), epoch: 1 }) {
-        Ok(Answer::Adopted { taken, left }) => (taken, left),
-        other => panic!("{other:?}"),
-    }
+    let (gangs, rejected) = world.adopt(plan);
+    (gangs, rejected.len())
 }
 
 #[test]
@@ -119,85 +86,83 @@ fn two_starts_of_one_round_count_together() {
     note(&mut world, vec![limited("red", Some(4_000), None)]);
     let planned = world.plan();
     assert_eq!(planned.plan.starts.len(), 2);
-    assert_eq!(jobs.map(|job| runs(&world, job)), [true, false, true]);
-    let expected =
-        Reason::PolicyLimit { tenant: tenant("red"), pool: None, held: 4_000, wanted: 3_000, limit: 4_000 };
-    let told = limit_of(&world, jobs[1]).unwrap();
-    assert_eq!(told, expected);
-    assert_eq!(told.word(), "PolicyLimit");
-    let sentence = "tenant `red` may hold 4 GPUs by policy now, holds 4 and the job wants 3";
-    assert_eq!(told.sentence(), sentence);
+    assert_eq!(jobs.map(|job| world.runs(job)), [true, false, true]);
+    let expected = Reason::PolicyLimit {
+        tenant: tenant_id("red"),
+        pool: None,
+        held: 4_000,
+        wanted: 3_000,
+        limit: 4_000,
+    };
+    let reason = limit_of(&world, jobs[1]).unwrap();
+    assert_eq!(reason, expected);
+    assert_eq!(reason.code(), "PolicyLimit");
+    let sentence = "a policy limits tenant `red` to 4 GPUs; it holds 4 and the job requests 3";
+    assert_eq!(reason.sentence(), sentence);
 }
 
 #[test]
-fn parts_of_gpus_count_in_thousandths() {
+fn gpu_shares_count_in_thousandths() {
     let mut world = world();
-    let half = || {
-        let mut spec = spec("half", 1);
-        spec.tasks[0].each.gpu_compute_milli = 500;
-        spec
-    };
-    let jobs = [0, 1, 2].map(|_| submit_spec(&mut world, "red", half()));
+    let jobs = [0, 1, 2].map(|_| world.submit(job().tenant("red").share(500)));
     note(&mut world, vec![limited("red", Some(1_499), None)]);
     world.plan();
-    assert_eq!(jobs.map(|job| runs(&world, job)), [true, true, false]);
-    let sentence = "tenant `red` may hold 1.499 GPUs by policy now, holds 1 and the job wants 0.5";
+    assert_eq!(jobs.map(|job| world.runs(job)), [true, true, false]);
+    let sentence = "a policy limits tenant `red` to 1.499 GPUs; it holds 1 and the job requests 0.5";
     assert_eq!(limit_of(&world, jobs[2]).unwrap().sentence(), sentence);
     let without_gpus = submit(&mut world, "red", 0);
     note(&mut world, vec![limited("red", Some(0), None)]);
     world.plan();
-    assert!(runs(&world, without_gpus), "who takes no GPU passes no limit on GPUs");
+    assert!(world.runs(without_gpus), "a job without GPUs exceeds no limit on GPUs");
 }
 
 #[test]
-fn a_limit_counts_all_tenants_below() {
+fn a_limit_counts_all_descendants() {
     let mut world = world();
     let jobs = [submit(&mut world, "red", 2), submit(&mut world, "blue", 2), submit(&mut world, "green", 2)];
     note(&mut world, vec![limited("lab", Some(3_000), None)]);
     world.plan();
-    let ran = jobs.map(|job| runs(&world, job));
+    let ran = jobs.map(|job| world.runs(job));
     assert!(ran[0] != ran[1] && ran[2], "{ran:?}");
     let waits = jobs[usize::from(ran[0])];
-    let told = limit_of(&world, waits).unwrap().sentence();
-    assert_eq!(told, "tenant `lab` may hold 3 GPUs by policy now, holds 2 and the job wants 2");
+    let sentence = "a policy limits tenant `lab` to 3 GPUs; it holds 2 and the job requests 2";
+    assert_eq!(limit_of(&world, waits).unwrap().sentence(), sentence);
 }
 
 #[test]
-fn a_limit_on_a_pool_counts_jobs_that_named_it() {
+fn a_pool_limit_counts_jobs_that_request_the_pool() {
     let mut world = world();
     let elsewhere = submit(&mut world, "red", 4);
     let jobs = [submit_to(&mut world, "red", 2, "fast"), submit_to(&mut world, "blue", 2, "fast")];
     let slow = submit_to(&mut world, "red", 2, "slow");
     note(&mut world, vec![limited("lab", None, Some(("fast", 3_000)))]);
     world.plan();
-    assert!(runs(&world, elsewhere) && runs(&world, slow), "the limit is about another pool");
-    let ran = jobs.map(|job| runs(&world, job));
+    assert!(world.runs(elsewhere) && world.runs(slow), "another pool has the limit");
+    let ran = jobs.map(|job| world.runs(job));
     assert!(ran[0] != ran[1], "{ran:?}");
     let waits = jobs[usize::from(ran[0])];
-    let sentence = "tenant `lab` may hold 3 GPUs of pool `fast` by policy now, holds 2 and the job wants 2";
+    let sentence = "a policy limits tenant `lab` to 3 GPUs of pool `fast`; it holds 2 and the job requests 2";
     assert_eq!(limit_of(&world, waits).unwrap().sentence(), sentence);
-    // The next round counts those who run already.
+    // The next round counts running jobs.
     world.plan();
-    assert!(!runs(&world, waits));
+    assert!(!world.runs(waits));
     note(&mut world, vec![limited("lab", None, Some(("fast", 4_000)))]);
     world.plan();
-    assert!(runs(&world, waits));
+    assert!(world.runs(waits));
 }
 
 #[test]
 fn a_gang_over_two_nodes_counts_once_in_its_pool() {
     let mut world = world();
-    let mut gang = JobSpec { pool: Some("fast".to_string()), ..spec("gang", 2) };
-    gang.tasks[0].count = 3;
-    let facts = Box::new(facts(4, "NVIDIA H100 80GB HBM3", 64, 64 * 1_024));
-    world.ask(Command::RegisterNode { node: "n3".parse().unwrap(), facts }).unwrap();
+    let gang = job().tenant("red").pool("fast").tasks(3).gpus(2);
+    world.register("n3", node());
     let filler = submit_to(&mut world, "green", 6, "fast");
     note(&mut world, Vec::new());
     world.plan();
-    let (gang, small) = (submit_spec(&mut world, "red", gang), submit_to(&mut world, "red", 0, "fast"));
+    let (gang, small) = (world.submit(gang), submit_to(&mut world, "red", 0, "fast"));
     note(&mut world, vec![limited("red", None, Some(("fast", 6_000)))]);
     world.plan();
-    assert!(runs(&world, filler) && runs(&world, gang) && runs(&world, small));
+    assert!(world.runs(filler) && world.runs(gang) && world.runs(small));
     let nodes = world.state.jobs[&gang].attempt().unwrap().nodes();
     assert_eq!(nodes.len(), 2, "{nodes:?}");
     let more = submit_to(&mut world, "red", 1, "fast");
@@ -210,7 +175,7 @@ fn a_gang_over_two_nodes_counts_once_in_its_pool() {
 }
 
 #[test]
-fn an_old_plan_does_not_pass_a_new_limit() {
+fn a_stale_plan_does_not_exceed_a_new_limit() {
     let mut world = world();
     let jobs = [submit(&mut world, "red", 3), submit(&mut world, "red", 3)];
     note(&mut world, Vec::new());
@@ -226,11 +191,11 @@ fn an_old_plan_does_not_pass_a_new_limit() {
         note(&mut world, limits.clone());
         assert_eq!(adopt(&mut world, &old), expected, "{limits:?}");
     }
-    assert!(jobs.iter().all(|job| !runs(&world, *job)));
+    assert!(jobs.iter().all(|job| !world.runs(*job)));
 }
 
 #[test]
-fn an_old_plan_does_not_pass_a_new_limit_on_a_pool() {
+fn a_stale_plan_does_not_exceed_a_new_pool_limit() {
     let mut world = world();
     submit_to(&mut world, "red", 3, "fast");
     submit_to(&mut world, "red", 3, "fast");
@@ -244,95 +209,81 @@ fn an_old_plan_does_not_pass_a_new_limit_on_a_pool() {
 }
 
 #[test]
-fn nobody_starts_before_all_limits_above_are_known() {
+fn no_job_starts_before_the_limits_of_all_ancestors_are_known() {
     let mut world = world();
     let job = submit(&mut world, "red", 1);
     for answered in [vec![], vec!["red"], vec!["lab"]] {
         let mut world = world.clone();
-        let limits = answered.iter().map(|name| Limited::of(tenant(name))).collect();
+        let limits = answered.iter().map(|name| TenantLimit::of(tenant_id(name))).collect();
         let (bundles, answers, retries) = (vec!["all".to_string()], Vec::new(), Vec::new());
-        world.ask(Command::NoteAnswers { bundles, answers, limits, retries }).unwrap();
+        world.run(Command::NoteAnswers { bundles, answers, limits, retries }).unwrap();
         world.plan();
-        assert!(!runs(&world, job), "{answered:?}");
+        assert!(!world.runs(job), "{answered:?}");
         assert!(why(&world, job).contains(&Reason::PolicyUnasked), "{answered:?}");
-        let start = Start {
-            job,
-            tasks: vec![PlacedTask {
-                rank: 0,
-                group: 0,
-                node: "n1".parse().unwrap(),
-                gpus: vec![0],
-                share: None,
-            }],
-            effective: None,
-            expected_ms: None,
-            lent: false,
-            score: None,
-        };
-        let plan = Plan { starts: vec![start], ..Plan::default() };
-        assert_eq!(adopt(&mut world, &plan), (0, 1), "adopted unasked");
+        let plan = plan_of_starts(vec![start(job, vec![placed(0, "n1", &[0])])]);
+        assert_eq!(adopt(&mut world, &plan), (0, 1), "adopted without an answer");
     }
     note(&mut world, Vec::new());
     world.plan();
-    assert!(runs(&world, job));
+    assert!(world.runs(job));
 }
 
 #[test]
-fn a_policy_that_failed_blocks_with_its_text_or_not_at_all() {
+fn a_failing_policy_fails_closed_with_its_error_or_open() {
     let mut world = world();
     let job = submit(&mut world, "red", 1);
     let failed = Some("a.gsky:2: no".to_string());
-    let closed = Limited {
+    let closed = TenantLimit {
         blocked: Some("a policy failed: a.gsky:2: no".to_string()),
         failed: failed.clone(),
-        ..Limited::of(tenant("lab"))
+        ..TenantLimit::of(tenant_id("lab"))
     };
     note(&mut world, vec![closed]);
     world.plan();
-    assert!(!runs(&world, job));
-    let told = Reason::Policy { why: "a policy failed: a.gsky:2: no".to_string() };
-    assert!(why(&world, job).contains(&told));
-    note(&mut world, vec![Limited { failed, ..Limited::of(tenant("lab")) }]);
+    assert!(!world.runs(job));
+    let reason = Reason::Policy { why: "a policy failed: a.gsky:2: no".to_string() };
+    assert!(why(&world, job).contains(&reason));
+    note(&mut world, vec![TenantLimit { failed, ..TenantLimit::of(tenant_id("lab")) }]);
     world.plan();
-    assert!(runs(&world, job));
+    assert!(world.runs(job));
 }
 
-/// What the policy of DESIGN says: at most half of the GPUs in service from 22:00 to 06:00.
-fn half_at_night(world: &World) -> Vec<Limited> {
-    let cluster = ClusterView::of(&world.state, world.now);
+/// The policy of the design document: at most half of the GPUs in service from 22:00 to 06:00.
+fn half_at_night(world: &World) -> Vec<TenantLimit> {
+    let cluster = world.state.cluster_view(world.now);
     let night = cluster.now.hour >= 22 || cluster.now.hour < 6;
     let limit = night.then_some(cluster.gpus * 1_000 / 2);
     ["lab", "red", "blue", "green"].map(|name| limited(name, limit, None)).to_vec()
 }
 
 #[test]
-fn at_night_nobody_adds_above_half_and_whoever_runs_runs_on() {
+fn a_limit_below_current_usage_blocks_starts_and_stops_no_job() {
     let mut world = world();
     world.tick(21 * HOUR + 59 * MINUTE);
     let day = [submit(&mut world, "red", 6), submit(&mut world, "red", 5)];
     let limits = half_at_night(&world);
     note(&mut world, limits);
     world.plan();
-    assert!(day.iter().all(|job| runs(&world, *job)), "11 of 16 by day");
+    assert!(day.iter().all(|job| world.runs(*job)), "11 of 16 by day");
     world.tick(MINUTE);
     let (red, green) = (submit(&mut world, "red", 1), submit(&mut world, "green", 1));
     let limits = half_at_night(&world);
     note(&mut world, limits);
     world.plan();
-    assert!(day.iter().all(|job| runs(&world, *job)), "a limit below what is held stops nobody");
-    assert!(!runs(&world, red) && runs(&world, green));
-    let sentence = "tenant `red` may hold 8 GPUs by policy now, holds 11 and the job wants 1";
+    assert!(day.iter().all(|job| world.runs(*job)), "a limit below the usage stops no job");
+    assert!(!world.runs(red) && world.runs(green));
+    let sentence = "a policy limits tenant `red` to 8 GPUs; it holds 11 and the job requests 1";
     assert_eq!(limit_of(&world, red).unwrap().sentence(), sentence);
     world.tick(8 * HOUR - 1);
     let limits = half_at_night(&world);
     note(&mut world, limits);
     world.plan();
-    assert!(!runs(&world, red), "05:59");
+    assert!(!world.runs(red), "05:59");
     world.tick(1);
     let limits = half_at_night(&world);
     note(&mut world, limits);
     world.plan();
-    assert!(runs(&world, red), "06:00");
+    assert!(world.runs(red), "06:00");
 }
 
 #[test]
@@ -341,9 +292,7 @@ fn an_elastic_gang_grows_up_to_the_limit() {
         [(None, None, 8), (Some(5_000), None, 5), (None, Some(("fast", 3_000)), 3), (Some(2_999), None, 2)]
     {
         let mut world = world();
-        let mut gang = JobSpec { pool: Some("fast".to_string()), ..spec("gang", 1) };
-        (gang.tasks[0].count, gang.tasks[0].count_max) = (2, Some(8));
-        let job = submit_spec(&mut world, "red", gang);
+        let job = world.submit(job().tenant("red").pool("fast").tasks(2).tasks_max(8));
         note(&mut world, vec![limited("lab", gpu_milli, pool)]);
         world.plan();
         let attempt = world.state.jobs[&job].attempt().unwrap();
@@ -355,9 +304,8 @@ fn an_elastic_gang_grows_up_to_the_limit() {
 fn two_elastic_gangs_that_grow_in_one_round_count_together() {
     for (gpu_milli, pool) in [(Some(5_000), None), (None, Some(("fast", 5_000)))] {
         let mut world = world();
-        let mut gang = JobSpec { pool: Some("fast".to_string()), ..spec("gang", 1) };
-        (gang.tasks[0].count, gang.tasks[0].count_max) = (1, Some(4));
-        let jobs = ["red", "blue"].map(|team| submit_spec(&mut world, team, gang.clone()));
+        let gang = job().pool("fast").tasks_max(4);
+        let jobs = ["red", "blue"].map(|name| world.submit(gang.clone().tenant(name)));
         note(&mut world, vec![limited("lab", gpu_milli, pool)]);
         world.plan();
         let tasks = jobs.map(|job| world.state.jobs[&job].attempt().unwrap().tasks.len());
@@ -366,52 +314,51 @@ fn two_elastic_gangs_that_grow_in_one_round_count_together() {
 }
 
 #[test]
-fn nobody_is_displaced_for_a_job_above_the_limit() {
+fn no_job_is_evicted_for_a_preemptor_above_the_limit() {
     let mut world = world();
     let victims = [submit(&mut world, "green", 8), submit(&mut world, "green", 8)];
     note(&mut world, Vec::new());
     world.plan();
-    let urgent = submit_spec(&mut world, "red", JobSpec { priority: 5_000, ..spec("urgent", 8) });
+    let urgent = world.submit(job().tenant("red").gpus(8).priority(5_000));
     note(&mut world, Vec::new());
     let old = plan(&world.state, world.now).plan;
-    assert_eq!(old.claims.len(), 1);
+    assert_eq!(old.evictions.len(), 1);
     note(&mut world, vec![limited("lab", Some(7_000), None)]);
-    assert!(plan(&world.state, world.now).plan.claims.is_empty());
+    assert!(plan(&world.state, world.now).plan.evictions.is_empty());
     assert_eq!(adopt(&mut world, &old), (0, 1));
-    assert!(victims.iter().all(|job| runs(&world, *job)) && limit_of(&world, urgent).is_some());
+    assert!(victims.iter().all(|job| world.runs(*job)) && limit_of(&world, urgent).is_some());
 }
 
 #[test]
-fn limits_are_forgotten_with_the_last_who_waits_and_with_their_bundle() {
+fn limits_are_dropped_with_the_last_queued_job_and_with_their_bundle() {
     let mut world = world();
     let held = [submit(&mut world, "red", 1), submit(&mut world, "blue", 1)];
     let none_for_blue = || vec![limited("blue", Some(0), None)];
     note(&mut world, none_for_blue());
     let known =
         |world: &World| world.state.policies.limits.keys().map(TenantId::to_string).collect::<Vec<_>>();
-    assert_eq!(known(&world), ["blue", "lab", "red"], "nobody of green waits");
+    assert_eq!(known(&world), ["blue", "lab", "red"], "no job of green waits");
     world.plan();
-    assert!(runs(&world, held[0]));
+    assert!(world.runs(held[0]));
     assert_eq!(known(&world), ["blue", "lab"]);
-    let mut restoring = Restoring::default();
+    let mut restoring = StateRestorer::default();
     world.state.save(|piece| restoring.add(piece).unwrap());
     assert_eq!(restoring.finish(), world.state, "a savepoint keeps them");
-    put(&mut world, Scope::Tenant(tenant("lab")), "lab");
-    assert_eq!(known(&world), ["blue"], "lab has policies of its own now");
+    apply(&mut world, PolicyScope::Tenant(tenant_id("lab")), "lab");
+    assert_eq!(known(&world), ["blue"], "lab has a policy of its own now");
     note(&mut world, none_for_blue());
-    put(&mut world, Scope::Cluster, "others");
+    apply(&mut world, PolicyScope::Cluster, "others");
     assert!(known(&world).is_empty());
     note(&mut world, none_for_blue());
-    world.ask(Command::CancelJob { job: held[1] }).unwrap();
+    world.run(Command::CancelJob { job: held[1] }).unwrap();
     assert!(known(&world).is_empty());
 }
 
 #[test]
-fn a_tenant_narrows_itself_and_nobody_else() {
+fn a_tenant_policy_limits_only_its_tenant() {
     let mut world = World { state: world().state, ..World::new() };
-    let none = Arc::new(Bundle::default());
-    world.ask(Command::ApplyPolicy { scope: Scope::Cluster, bundle: none, why: String::new() }).unwrap();
-    put(&mut world, Scope::Tenant(tenant("red")), "red");
+    world.apply_policy(PolicyScope::Cluster, PolicyBundle::default());
+    apply(&mut world, PolicyScope::Tenant(tenant_id("red")), "red");
     let jobs = [submit(&mut world, "red", 2), submit(&mut world, "blue", 2)];
     let limits =
         vec![limited("red", Some(0), None), limited("blue", Some(0), None), limited("lab", Some(0), None)];
@@ -419,54 +366,52 @@ fn a_tenant_narrows_itself_and_nobody_else() {
     let known: Vec<String> = world.state.policies.limits.keys().map(TenantId::to_string).collect();
     assert_eq!(known, ["red"]);
     world.plan();
-    assert_eq!(jobs.map(|job| runs(&world, job)), [false, true]);
+    assert_eq!(jobs.map(|job| world.runs(job)), [false, true]);
 }
 
 #[test]
-fn only_what_passes_no_limit_is_said_to_help() {
+fn remedies_respect_policy_limits() {
     let mut world = world();
     let running = submit(&mut world, "red", 5);
     note(&mut world, Vec::new());
     world.plan();
-    assert!(runs(&world, running));
+    assert!(world.runs(running));
     for (limit, expected) in [(8_000, vec!["3 GPUs"]), (5_500, vec![]), (6_999, vec!["1 GPU"])] {
         let mut world = world.clone();
         let job = submit(&mut world, "red", 4);
         note(&mut world, vec![limited("red", Some(limit), None)]);
         let found = remedies(&world.state, &actor(), job, world.now);
-        let words: Vec<String> = found.iter().map(|remedy| remedy.words()).collect();
-        assert_eq!(words, expected, "{limit}");
+        let phrases: Vec<String> = found.iter().map(|remedy| remedy.phrase()).collect();
+        assert_eq!(phrases, expected, "{limit}");
     }
 }
 
 #[test]
-fn a_job_that_is_not_submitted_is_told_of_a_known_limit() {
+fn a_dry_run_reports_a_known_limit() {
     let mut world = world();
     submit(&mut world, "red", 8);
     note(&mut world, vec![limited("red", Some(1_000), None)]);
-    let mut asked = spec("job", 2);
-    asked.tenant = tenant("red");
-    let told = outlook(&world.state, &asked, world.now);
-    assert!(told.start.is_none());
-    assert!(told.verdict.reasons.iter().any(|reason| matches!(reason, Reason::PolicyLimit { .. })));
-    asked.tenant = tenant("green");
-    assert!(outlook(&world.state, &asked, world.now).start.is_some(), "nothing is known of green");
+    let of = |tenant: &str| job().tenant(tenant).gpus(2).build();
+    let found = dry_run(&world.state, &of("red"), world.now);
+    assert!(found.start.is_none());
+    assert!(found.verdict.reasons.iter().any(|reason| matches!(reason, Reason::PolicyLimit { .. })));
+    assert!(dry_run(&world.state, &of("green"), world.now).start.is_some(), "green has no known limit");
     let known = world.state.with_limits(vec![limited("green", Some(1_000), None)]);
-    assert!(outlook(&known, &asked, world.now).start.is_none());
+    assert!(dry_run(&known, &of("green"), world.now).start.is_none());
 }
 
 #[test]
-fn a_policy_sees_what_is_in_service_and_held() {
+fn a_policy_sees_the_gpus_in_service_and_in_use() {
     let mut world = world();
     submit(&mut world, "green", 3);
     note(&mut world, Vec::new());
     world.plan();
-    let seen = ClusterView::of(&world.state, Timestamp(23 * HOUR));
+    let seen = world.state.cluster_view(Timestamp(23 * HOUR));
     assert_eq!((seen.gpus, seen.gpu_milli_held, seen.now.hour), (16, 3_000, 23));
     assert_eq!(seen.pools, BTreeMap::from([("fast".to_string(), 8), ("slow".to_string(), 8)]));
-    let (word, why) = (NodeWord::Draining, String::new());
-    world.ask(Command::SetNodeState { node: "n2".parse().unwrap(), word, why }).unwrap();
-    let seen = ClusterView::of(&world.state, world.now);
+    let (status, why) = (NodeStatus::Draining, String::new());
+    world.run(Command::SetNodeState { node: node_id("n2"), status, why }).unwrap();
+    let seen = world.state.cluster_view(world.now);
     assert_eq!(seen.gpus, 8);
     assert_eq!(seen.pools, BTreeMap::from([("fast".to_string(), 8), ("slow".to_string(), 0)]));
 }

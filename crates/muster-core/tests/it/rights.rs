@@ -1,7 +1,7 @@
-//! Actors differ by kind, never by name.
+//! Rights of actors depend on their kind, never on their name.
 
-use muster_core::command::{Actor, ActorKind, Command};
-use muster_core::token::{Role, Token};
+use muster_core::facts::command::{Actor, ActorKind, Command};
+use muster_core::objects::token::{Role, Token};
 use muster_core::{Event, Refusal, Timestamp};
 
 use crate::world::World;
@@ -19,7 +19,7 @@ fn token(name: &str) -> Token {
     }
 }
 
-/// The acts that a decision puts on record.
+/// The number of audited acts of a decision.
 fn acts(world: &World, by: &Actor) -> usize {
     let command = Command::CancelJob { job: muster_core::JobId::single(7) };
     let (events, _) = world.state.decide_audited(by, &command, world.now);
@@ -27,9 +27,9 @@ fn acts(world: &World, by: &Actor) -> usize {
 }
 
 #[test]
-fn acts_under_a_token_are_audited_whatever_its_name() {
+fn acts_under_a_token_named_like_the_server_are_audited() {
     let world = World::new();
-    // Older versions made tokens of this name.
+    // Older versions created tokens with this name.
     let named_like_the_server = Actor::bearer(&token("muster"));
     assert_eq!(named_like_the_server.name, Actor::system().name);
     assert_eq!(acts(&world, &named_like_the_server), 1);
@@ -37,7 +37,7 @@ fn acts_under_a_token_are_audited_whatever_its_name() {
 }
 
 #[test]
-fn only_the_server_makes_a_token_of_a_reserved_name() {
+fn only_the_server_creates_tokens_with_reserved_names() {
     let world = World::new();
     let add = |by: &Actor, name: &str| {
         world.state.decide(by, &Command::AddToken { token: token(name) }, world.now).map(|_| ())

@@ -1,15 +1,22 @@
-//! Scenarios: short stories in the project's words, `tests/scenarios/*.txt`. Does each end as we say?
+//! Scenarios: `tests/scenarios/*.txt`, sequences of commands with the expected status of all jobs.
 //!
-//! A file is a story, then `--`, then the board as it should be; `++` goes on with the story. After every
-//! line no law may be broken. `BLESS=1 cargo test -p muster-core` rewrites what is expected: read the diff.
+//! A file has lines, then `--`, then the expected status table; `++` continues with lines. The invariants are checked
+//! after every line. `BLESS=1 cargo test -p muster-core` rewrites the expected tables: read the diff.
+
+mod gpus;
+mod job_spec;
+mod line;
+mod queries;
+mod runner;
+mod status_table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::script::Script;
+use runner::ScenarioRunner;
 
 #[test]
-fn every_scenario_ends_as_it_says() {
+fn every_scenario_shows_the_expected_status() {
     let mut wrong = Vec::new();
     let files = scenario_files();
     assert!(files.len() >= 25, "only {} scenarios found", files.len());
@@ -30,11 +37,11 @@ pub fn scenario_files() -> Vec<PathBuf> {
     files
 }
 
-/// Play a file and compare what it shows with what it expects.
+/// Run a file and compare the status tables with the expected ones.
 fn check(file: &Path) -> Result<(), String> {
     let text = fs::read_to_string(file).unwrap();
-    let told = std::panic::catch_unwind(|| play(&text));
-    let played = told.unwrap_or_else(|_| Err("a law was broken, see above".to_string()))?;
+    let result = std::panic::catch_unwind(|| play(&text));
+    let played = result.unwrap_or_else(|_| Err("an invariant was violated, see above".to_string()))?;
     if played == text {
         return Ok(());
     }
@@ -45,9 +52,9 @@ fn check(file: &Path) -> Result<(), String> {
     Err(diff(&text, &played))
 }
 
-/// The file as it would be if every board were as expected.
+/// The file with the actual status tables.
 pub fn play(text: &str) -> Result<String, String> {
-    let mut script = Script::new();
+    let mut runner = ScenarioRunner::new();
     let mut played = String::new();
     let mut expecting = false;
     for (number, line) in (1..).zip(text.lines()) {
@@ -55,7 +62,7 @@ pub fn play(text: &str) -> Result<String, String> {
             "--" => {
                 expecting = true;
                 played += "--\n";
-                played += &script.board();
+                played += &runner.status_table();
             }
             "++" => {
                 expecting = false;
@@ -63,13 +70,13 @@ pub fn play(text: &str) -> Result<String, String> {
             }
             _ if expecting => {}
             _ => {
-                script.line(line).map_err(|problem| format!("line {number}, `{line}`: {problem}"))?;
+                runner.line(line).map_err(|problem| format!("line {number}, `{line}`: {problem}"))?;
                 played += line;
                 played.push('\n');
             }
         }
     }
-    script.finish().map(|()| played)
+    runner.finish().map(|()| played)
 }
 
 /// The lines that differ, all of them.

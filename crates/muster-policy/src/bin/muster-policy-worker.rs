@@ -1,4 +1,4 @@
-//! The worker alone. `muster policy-worker` is the same; this program lets the tests of policies run without `muster`.
+//! The worker process alone. It equals `muster policy-worker` and lets the tests of this crate run without `muster`.
 
 fn main() {
     std::process::exit(muster_policy::worker_main());

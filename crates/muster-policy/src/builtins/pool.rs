@@ -1,10 +1,10 @@
-//! A pool, as policies hold it.
+//! Pools as Starlark values.
 
 use std::fmt;
 
 use allocative::Allocative;
 use anyhow::anyhow;
-use muster_core::rules::{Fact, Pool};
+use muster_core::objects::policy::rules::{Fact, Pool};
 use starlark::starlark_simple_value;
 use starlark::values::dict::AllocDict;
 use starlark::values::list::AllocList;
@@ -13,9 +13,9 @@ use starlark::values::{
     starlark_value,
 };
 
-use super::{POOL_FIELDS, number, value_of};
+use super::{POOL_FIELDS, fact_to_value, milli_to_value};
 
-/// A pool, as policies hold it. Its fields can be read.
+/// A pool as a Starlark value with readable fields.
 #[derive(Debug, Clone, ProvidesStaticType, NoSerialize, Allocative, StarlarkPagablePanic)]
 pub struct PoolValue(#[allocative(skip)] pub Pool);
 
@@ -35,23 +35,23 @@ impl<'v> StarlarkValue<'v> for PoolValue {
         Some(match name {
             "name" => heap.alloc(pool.name.as_str()),
             "gpu_type" | "gpu_types" => texts(&pool.gpu_types),
-            "min_memory_gb" => number(heap, pool.min_memory_milli_gb),
-            "max_temp_c" => number(heap, pool.max_temp_milli_c),
-            "power_policy" => heap.alloc(pool.power_policy.word()),
-            "health_threshold" => number(heap, pool.health_threshold_milli),
+            "min_memory_gb" => milli_to_value(heap, pool.min_memory_milli_gb),
+            "max_temp_c" => milli_to_value(heap, pool.max_temp_milli_c),
+            "power_policy" => heap.alloc(pool.power_policy.as_str()),
+            "health_threshold" => milli_to_value(heap, pool.health_threshold_milli),
             "opt_strategies" => {
-                let one = |strategy: &muster_core::rules::Strategy| {
+                let to_dict = |strategy: &muster_core::objects::policy::rules::Strategy| {
                     let kind = ("type".to_string(), Fact::Text(strategy.kind.word().to_string()));
                     dict(heap, std::iter::once(kind).chain(strategy.fields.clone()))
                 };
-                heap.alloc(AllocList(pool.opt_strategies.iter().map(one)))
+                heap.alloc(AllocList(pool.opt_strategies.iter().map(to_dict)))
             }
             "health_checks" => {
-                let one = |check: &muster_core::rules::Check| {
+                let to_dict = |check: &muster_core::objects::policy::rules::Check| {
                     let name = ("name".to_string(), Fact::Text(check.name.clone()));
                     dict(heap, std::iter::once(name).chain(check.fields.clone()))
                 };
-                heap.alloc(AllocList(pool.health_checks.iter().map(one)))
+                heap.alloc(AllocList(pool.health_checks.iter().map(to_dict)))
             }
             _ => return None,
         })
@@ -63,13 +63,12 @@ impl<'v> StarlarkValue<'v> for PoolValue {
 }
 
 fn dict<'v>(heap: Heap<'v>, fields: impl Iterator<Item = (String, Fact)>) -> Value<'v> {
-    heap.alloc(AllocDict(fields.map(|(name, fact)| (name, value_of(heap, &fact))).collect::<Vec<_>>()))
+    heap.alloc(AllocDict(fields.map(|(name, fact)| (name, fact_to_value(heap, &fact))).collect::<Vec<_>>()))
 }
 
-/// The pool that a value is.
 pub fn pool_of(value: Value) -> anyhow::Result<Pool> {
     let pool = value.downcast_ref::<PoolValue>().map(|value| value.0.clone());
     pool.ok_or_else(|| {
-        anyhow!("gpu_ops.register_pool: {} is no pool; make one with gpu_pool", value.to_repr())
+        anyhow!("gpu_ops.register_pool: {} is not a pool; create one with gpu_pool", value.to_repr())
     })
 }

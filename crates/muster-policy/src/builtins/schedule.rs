@@ -1,10 +1,10 @@
-//! Rules and rulesets, as policies hold them.
+//! Rules and rulesets as Starlark values.
 
 use std::fmt;
 
 use allocative::Allocative;
 use anyhow::anyhow;
-use muster_core::rules::{Extreme, Layout, Metric, Rule, Ruleset};
+use muster_core::objects::policy::rules::{BalanceStrategy, DistributionStrategy, Metric, Rule, Ruleset};
 use starlark::starlark_simple_value;
 use starlark::values::list::AllocList;
 use starlark::values::{
@@ -12,7 +12,7 @@ use starlark::values::{
     starlark_value,
 };
 
-/// A rule, as policies hold it. Its fields can be read.
+/// A rule as a Starlark value with readable fields.
 #[derive(Debug, Clone, ProvidesStaticType, NoSerialize, Allocative, StarlarkPagablePanic)]
 pub struct RuleValue(#[allocative(skip)] pub Rule);
 
@@ -44,14 +44,18 @@ impl<'v> StarlarkValue<'v> for RuleValue {
             ("values", Rule::Priority { values, .. }) => {
                 heap.alloc(AllocList(values.iter().map(String::as_str)))
             }
-            ("metric", Rule::Balance { metric, .. }) => heap.alloc(word(&Metric::ALL, *metric)),
-            ("strategy", Rule::Balance { strategy, .. }) => heap.alloc(word(&Extreme::ALL, *strategy)),
-            ("strategy", Rule::Distribution { strategy }) => heap.alloc(word(&Layout::ALL, *strategy)),
-            ("allow", Rule::Preemption { allow, .. }) => Value::new_bool(*allow),
-            ("priority_threshold", Rule::Preemption { priority_threshold: Some(word), .. }) => {
-                heap.alloc(word.as_str())
+            ("metric", Rule::Balance { metric, .. }) => heap.alloc(spelling_of(&Metric::ALL, *metric)),
+            ("strategy", Rule::Balance { strategy, .. }) => {
+                heap.alloc(spelling_of(&BalanceStrategy::ALL, *strategy))
             }
-            // A field of another kind of rule is there, and nothing.
+            ("strategy", Rule::Distribution { strategy }) => {
+                heap.alloc(spelling_of(&DistributionStrategy::ALL, *strategy))
+            }
+            ("allow", Rule::Preemption { allow, .. }) => Value::new_bool(*allow),
+            ("priority_threshold", Rule::Preemption { priority_threshold: Some(label), .. }) => {
+                heap.alloc(label.as_str())
+            }
+            // Every rule has the fields of all kinds; those of other kinds are None.
             ("label" | "values" | "metric" | "strategy" | "allow" | "priority_threshold", _) => {
                 Value::new_none()
             }
@@ -60,7 +64,7 @@ impl<'v> StarlarkValue<'v> for RuleValue {
     }
 }
 
-/// A ruleset, as policies hold it.
+/// A ruleset as a Starlark value with readable fields.
 #[derive(Debug, Clone, ProvidesStaticType, NoSerialize, Allocative, StarlarkPagablePanic)]
 pub struct RulesetValue(#[allocative(skip)] pub Ruleset);
 
@@ -83,21 +87,19 @@ impl<'v> StarlarkValue<'v> for RulesetValue {
     }
 }
 
-fn word<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
-    words.iter().find(|(_, known)| *known == meaning).map_or("", |(word, _)| word)
+fn spelling_of<T: PartialEq>(spellings: &[(&'static str, T)], value: T) -> &'static str {
+    spellings.iter().find(|(_, known)| *known == value).map_or("", |(spelling, _)| spelling)
 }
 
-/// The rule that a value is.
 pub fn rule_of(value: Value) -> anyhow::Result<Rule> {
     let rule = value.downcast_ref::<RuleValue>().map(|value| value.0.clone());
-    rule.ok_or_else(|| anyhow!("schedule_ruleset: `rules` has {}, which is no rule", value.to_repr()))
+    rule.ok_or_else(|| anyhow!("schedule_ruleset: `rules` contains {}, which is not a rule", value.to_repr()))
 }
 
-/// The ruleset that a value is.
 pub fn ruleset_of(value: Value) -> anyhow::Result<Ruleset> {
     let ruleset = value.downcast_ref::<RulesetValue>().map(|value| value.0.clone());
     ruleset.ok_or_else(|| {
-        let what = value.to_repr();
-        anyhow!("gpu_ops.register_schedule: {what} is no ruleset; make one with schedule_ruleset")
+        let repr = value.to_repr();
+        anyhow!("gpu_ops.register_schedule: {repr} is not a ruleset; create one with schedule_ruleset")
     })
 }

@@ -1,24 +1,26 @@
-//! Every kind of answer, of one file and of several.
+//! Answers of every hook, of one file and combined over several.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_core::ids::{JobId, NodeId};
-use muster_core::job::{Exit, Topology};
-use muster_core::policy::{
-    Admission, Bundle, CandidateView, ClusterView, FailureView, Hook, JobView, Moment, NodeView, TenantView,
-};
+use muster_core::objects::job::{Exit, Topology};
+use muster_core::objects::policy::{Admission, FailureView, Hook, PolicyBundle};
+use muster_core::policy::{CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
 use muster_core::time::Timestamp;
 
 use super::*;
 use crate::{Limits, compile};
 
-fn bundle(files: &[(&str, &str)]) -> Result<(Bundle, Program), PolicyError> {
+fn bundle(files: &[(&str, &str)]) -> Result<(PolicyBundle, Program), PolicyError> {
     let files = files.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
-    // Time is no measure on a machine that does other things as well.
-    let limits =
-        Limits { time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() };
+    // Generous: a busy machine must not fail the test.
+    let limits = Limits {
+        call_time: Duration::from_secs(10),
+        load_time: Duration::from_secs(60),
+        ..Limits::default()
+    };
     compile(files, limits)
 }
 
@@ -57,23 +59,23 @@ fn cluster() -> ClusterView {
     ClusterView { gpus: 16, gpu_milli_held: 2_500, pools, now: job().now }
 }
 
-/// Thousandths of all GPUs, and of pools.
-type Said = (Option<u64>, Vec<(String, u64)>);
+/// The limit on all GPUs and on pools, in thousandths.
+type LimitAnswer = (Option<u64>, Vec<(String, u64)>);
 
-/// What `limit` answers, of one file or of two.
-fn limits(files: &[&str]) -> Result<Said, String> {
+/// The combined answer of `limit` with these bodies, in one file or two.
+fn limit_answer(files: &[&str]) -> Result<LimitAnswer, String> {
     let names = ["a.gsky", "b.gsky"];
     let files: Vec<(&str, String)> = names
         .into_iter()
         .zip(files.iter().map(|body| format!("def limit(tenant, cluster):\n    {body}")))
         .collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(name, source)| (*name, source.as_str())).collect();
-    let said = limit(&program(&files), &tenant(), &cluster()).map_err(|error| error.to_string())?;
-    Ok((said.gpu_milli, said.pools.into_iter().collect()))
+    let limit = limit(&program(&files), &tenant(), &cluster()).map_err(|error| error.to_string())?;
+    Ok((limit.gpu_milli, limit.pools.into_iter().collect()))
 }
 
 #[test]
-fn a_limit_is_a_number_of_gpus_or_says_of_what() {
+fn limit_answers_are_a_gpu_count_or_a_dict_by_pool() {
     let of_pools = |pools: &[(&str, u64)]| {
         pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>()
     };
@@ -96,10 +98,11 @@ fn a_limit_is_a_number_of_gpus_or_says_of_what() {
         ),
     ];
     for (body, expected) in cases {
-        assert_eq!(limits(&[body]), Ok(expected), "{body}");
+        assert_eq!(limit_answer(&[body]), Ok(expected), "{body}");
     }
-    let wanted = "it must be a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
-    let wrong = [
+    let expected =
+        "it must return a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
+    let rejected = [
         "-1",
         "'8'",
         "True",
@@ -116,26 +119,29 @@ fn a_limit_is_a_number_of_gpus_or_says_of_what() {
         "{1: 2}",
         "{'gpus': 1, 'pool': {}}",
     ];
-    for answer in wrong {
-        let said = limits(&[&format!("return {answer}")]).unwrap_err();
-        assert!(said.contains("a.gsky: `limit` answers") && said.contains(wanted), "{answer}: {said}");
+    for answer in rejected {
+        let error = limit_answer(&[&format!("return {answer}")]).unwrap_err();
+        assert!(error.contains("a.gsky: `limit` returned") && error.contains(expected), "{answer}: {error}");
     }
 }
 
 #[test]
-fn the_least_of_each_limit_counts() {
+fn the_lowest_limit_of_all_files_applies() {
     let of_pools = |pools: &[(&str, u64)]| {
         pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>()
     };
     let both =
         ["return {'gpus': 3, 'pools': {'a': 1, 'b': 5}}", "return {'gpus': 4, 'pools': {'a': 2, 'b': 4}}"];
-    assert_eq!(limits(&both), Ok((Some(3_000), of_pools(&[("a", 1_000), ("b", 4_000)]))));
-    assert_eq!(limits(&["return None", "return 7"]), Ok((Some(7_000), Vec::new())));
+    assert_eq!(limit_answer(&both), Ok((Some(3_000), of_pools(&[("a", 1_000), ("b", 4_000)]))));
+    assert_eq!(limit_answer(&["return None", "return 7"]), Ok((Some(7_000), Vec::new())));
     assert_eq!(
-        limits(&["return {'pools': {'a': 2}}", "return 7"]),
+        limit_answer(&["return {'pools': {'a': 2}}", "return 7"]),
         Ok((Some(7_000), of_pools(&[("a", 2_000)])))
     );
-    assert!(limits(&["return 7", "return 'x'"]).unwrap_err().contains("b.gsky"), "an error is no limit");
+    assert!(
+        limit_answer(&["return 7", "return 'x'"]).unwrap_err().contains("b.gsky"),
+        "the error is returned"
+    );
 }
 
 fn tenant() -> TenantView {
@@ -185,7 +191,7 @@ fn failure(exit: Exit) -> FailureView {
     FailureView { exit, attempt: 2, failures: 1, ran_ms: 61_999, nodes }
 }
 
-fn admitted(body: &str) -> Result<Admission, String> {
+fn admit_answer(body: &str) -> Result<Admission, String> {
     let it = program(&[("a.gsky", &format!("def admit(job):\n    return {body}"))]);
     admit(&it, &job()).map_err(|error| error.to_string())
 }
@@ -199,54 +205,54 @@ fn refuse(why: &str) -> Admission {
 }
 
 #[test]
-fn admit_answers_yes_not_now_or_never() {
-    assert_eq!(admitted("True"), Ok(Admission::Yes));
-    assert_eq!(admitted("None"), Ok(Admission::Yes));
-    assert_eq!(admitted("False"), Ok(wait("`a.gsky` does not let it start now")));
-    assert_eq!(admitted("'only\\nat night '"), Ok(wait("only at night")));
-    assert_eq!(admitted("refuse('no such image')"), Ok(refuse("no such image")));
-    let long = admitted("'x' * 1000");
+fn admit_answers_map_to_yes_wait_or_refuse() {
+    assert_eq!(admit_answer("True"), Ok(Admission::Yes));
+    assert_eq!(admit_answer("None"), Ok(Admission::Yes));
+    assert_eq!(admit_answer("False"), Ok(wait("`a.gsky` does not admit the job now")));
+    assert_eq!(admit_answer("'only\\nat night '"), Ok(wait("only at night")));
+    assert_eq!(admit_answer("refuse('no such image')"), Ok(refuse("no such image")));
+    let long = admit_answer("'x' * 1000");
     assert!(matches!(long, Ok(Admission::Wait { why }) if why.chars().count() == 300));
     for (body, kind) in [("3", "3 (int)"), ("[]", "[] (list)"), ("{'refuse': 1}", "(dict)")] {
-        let said = admitted(body).unwrap_err();
-        assert!(said.starts_with("a.gsky: `admit` answers ") && said.contains(kind), "{said}");
-        assert!(said.contains("it must be True, False, None, a text or refuse(text)"), "{said}");
+        let error = admit_answer(body).unwrap_err();
+        assert!(error.starts_with("a.gsky: `admit` returned ") && error.contains(kind), "{error}");
+        assert!(error.contains("it must return True, False, None, a string or refuse(string)"), "{error}");
     }
-    assert!(admitted("refuse('')").unwrap_err().contains("a text must say why"));
-    assert!(admitted("getattr(job, 'gpu')").unwrap_err().starts_with("a.gsky:2:"));
+    assert!(admit_answer("refuse('')").unwrap_err().contains("the reason is empty"));
+    assert!(admit_answer("getattr(job, 'gpu')").unwrap_err().starts_with("a.gsky:2:"));
 }
 
 #[test]
-fn the_strictest_file_wins_and_all_are_asked() {
+fn the_strictest_admit_answer_wins_and_every_file_is_called() {
     let yes = ("a.gsky", "def admit(job):\n    return True");
     let late = ("b.gsky", "def admit(job):\n    return 'later'");
     let later = ("c.gsky", "def admit(job):\n    return 'much later'");
     let never = ("d.gsky", "def admit(job):\n    return refuse('never')");
     let none = ("e.gsky", "def helper(job):\n    return 1");
     let wrong = ("f.gsky", "def admit(job):\n    return 1");
-    let asked = |files: &[(&str, &str)]| admit(&program(files), &job());
-    assert_eq!(asked(&[yes, none]), Ok(Admission::Yes));
-    assert_eq!(asked(&[yes, late, later]), Ok(wait("later")));
-    assert_eq!(asked(&[yes, late, later, never]), Ok(refuse("never")));
-    assert!(asked(&[late, wrong]).is_err());
-    assert!(asked(&[("0.gsky", wrong.1), never]).is_err(), "an error is not outdone by an answer");
-    assert_eq!(asked(&[none]), Ok(Admission::Yes));
+    let answer = |files: &[(&str, &str)]| admit(&program(files), &job());
+    assert_eq!(answer(&[yes, none]), Ok(Admission::Yes));
+    assert_eq!(answer(&[yes, late, later]), Ok(wait("later")));
+    assert_eq!(answer(&[yes, late, later, never]), Ok(refuse("never")));
+    assert!(answer(&[late, wrong]).is_err());
+    assert!(answer(&[("0.gsky", wrong.1), never]).is_err(), "an error takes precedence over a refusal");
+    assert_eq!(answer(&[none]), Ok(Admission::Yes));
 }
 
 #[test]
-fn many_jobs_are_asked_about_at_once_and_one_error_is_one_jobs() {
+fn an_error_in_a_batched_admit_affects_only_its_own_job() {
     let it = program(&[("a.gsky", "def admit(job):\n    return 8 // (job.gpus - 3) > 1")]);
     let of = |gpus| JobView { gpus, ..job() };
-    let said = admit_each(&it, &[&of(4), &of(3), &of(99), &of(7)]);
-    assert_eq!(said[0], Ok(Admission::Yes));
-    assert!(said[1].as_ref().unwrap_err().to_string().starts_with("a.gsky:2:"));
-    assert_eq!(said[2], Ok(wait("`a.gsky` does not let it start now")));
-    assert_eq!(said[3], Ok(Admission::Yes));
+    let answers = admit_each(&it, &[&of(4), &of(3), &of(99), &of(7)]);
+    assert_eq!(answers[0], Ok(Admission::Yes));
+    assert!(answers[1].as_ref().unwrap_err().to_string().starts_with("a.gsky:2:"));
+    assert_eq!(answers[2], Ok(wait("`a.gsky` does not admit the job now")));
+    assert_eq!(answers[3], Ok(Admission::Yes));
     assert_eq!(admit_each(&it, &[]), []);
 }
 
 #[test]
-fn of_many_jobs_each_has_its_own_priority_costs_and_cap() {
+fn batched_priority_score_and_power_are_answered_per_job() {
     let it = program(&[
         (
             "a.gsky",
@@ -263,90 +269,97 @@ fn of_many_jobs_each_has_its_own_priority_costs_and_cap() {
     let jobs: Vec<&JobView> = all.iter().collect();
     let tenant = tenant();
     let pairs: Vec<(&JobView, &TenantView)> = jobs.iter().map(|job| (*job, &tenant)).collect();
-    let said = priority_each(&it, &pairs);
-    assert_eq!((&said[0], &said[2]), (&Ok(Some(36)), &Ok(Some(28))));
-    assert!(said[1].is_err(), "{said:?}");
-    let said = power_each(&it, &jobs);
-    assert_eq!((&said[0], &said[2]), (&Ok(Some(500_000)), &Ok(Some(400_000))));
-    assert!(said[1].is_err(), "{said:?}");
+    let answers = priority_each(&it, &pairs);
+    assert_eq!((&answers[0], &answers[2]), (&Ok(Some(36)), &Ok(Some(28))));
+    assert!(answers[1].is_err(), "{answers:?}");
+    let answers = power_each(&it, &jobs);
+    assert_eq!((&answers[0], &answers[2]), (&Ok(Some(500_000)), &Ok(Some(400_000))));
+    assert!(answers[1].is_err(), "{answers:?}");
     let of = |gpus| NodeView { gpus, ..node("n", &[]) };
-    // The second fails on its first node: the rest of its row is not the next one's.
-    let said = score_each(&it, &jobs, &[of(3), of(1), of(2)]);
-    assert_eq!(said[0], Ok(vec![-8_000, -2_000, -4_000]));
-    assert!(said[1].is_err(), "{said:?}");
-    assert_eq!(said[2], Ok(vec![-4_000, -2_000, -2_000]));
+    // The second job fails on its first node; the rest of its row must not shift into the row of the next job.
+    let answers = score_each(&it, &jobs, &[of(3), of(1), of(2)]);
+    assert_eq!(answers[0], Ok(vec![-8_000, -2_000, -4_000]));
+    assert!(answers[1].is_err(), "{answers:?}");
+    assert_eq!(answers[2], Ok(vec![-4_000, -2_000, -2_000]));
     assert_eq!(score_each(&it, &jobs, &[]), vec![Ok(Vec::new()); 3]);
 }
 
 #[test]
-fn priorities_go_through_the_files_one_after_the_other() {
+fn each_priority_hook_sees_the_result_of_the_previous_file() {
     let twice = ("b.gsky", "def priority(job, tenant):\n    return job.priority * 2");
     let more = ("a.gsky", "def priority(job, tenant):\n    return job.priority + tenant.weight");
     let none = ("c.gsky", "def priority(job, tenant):\n    pass");
-    let asked = |files: &[(&str, &str)]| priority(&program(files), &job(), &tenant());
-    assert_eq!(asked(&[more, twice, none]), Ok(Some(1_006)));
-    assert_eq!(asked(&[none]), Ok(None));
-    assert_eq!(asked(&[("a.gsky", "def priority(job, tenant):\n    return job.priority")]), Ok(None));
+    let answer = |files: &[(&str, &str)]| priority(&program(files), &job(), &tenant());
+    assert_eq!(answer(&[more, twice, none]), Ok(Some(1_006)));
+    assert_eq!(answer(&[none]), Ok(None));
+    assert_eq!(answer(&[("a.gsky", "def priority(job, tenant):\n    return job.priority")]), Ok(None));
     for body in ["-1", "10001", "1.5", "True", "'high'"] {
-        let said = asked(&[("a.gsky", &format!("def priority(job, tenant):\n    return {body}"))]);
-        let said = said.unwrap_err().to_string();
-        assert!(said.contains("a whole number from 0 to 10000, or None"), "{said}");
+        let answer = answer(&[("a.gsky", &format!("def priority(job, tenant):\n    return {body}"))]);
+        let error = answer.unwrap_err().to_string();
+        assert!(error.contains("a whole number from 0 to 10000, or None"), "{error}");
     }
-    assert_eq!(asked(&[("a.gsky", "def priority(job, tenant):\n    return 10000")]), Ok(Some(10_000)));
-    assert_eq!(asked(&[("a.gsky", "def priority(job, tenant):\n    return 0")]), Ok(Some(0)));
+    assert_eq!(answer(&[("a.gsky", "def priority(job, tenant):\n    return 10000")]), Ok(Some(10_000)));
+    assert_eq!(answer(&[("a.gsky", "def priority(job, tenant):\n    return 0")]), Ok(Some(0)));
 }
 
 #[test]
-fn what_is_welcome_costs_less() {
+fn higher_policy_scores_lower_the_placement_cost() {
     let nodes = [node("n1", &["h100-80gb-hbm3"]), node("n2", &["a10"]), node("n3", &[])];
     let model =
         "def score(job, node):\n    return 1.5 if any([is_model(m, 'H100') for m in node.models]) else -0.25";
-    let asked = |files: &[(&str, &str)]| score(&program(files), &job(), &nodes);
-    assert_eq!(asked(&[("a.gsky", model)]), Ok(vec![-1_500, 250, 250]));
+    let answer = |files: &[(&str, &str)]| score(&program(files), &job(), &nodes);
+    assert_eq!(answer(&[("a.gsky", model)]), Ok(vec![-1_500, 250, 250]));
     let one = "def score(job, node):\n    return len(node.models) or None";
-    assert_eq!(asked(&[("a.gsky", model), ("b.gsky", one)]), Ok(vec![-2_500, -750, 250]));
-    let all = |body: &str| asked(&[("a.gsky", &format!("def score(job, node):\n    return {body}"))]);
+    assert_eq!(answer(&[("a.gsky", model), ("b.gsky", one)]), Ok(vec![-2_500, -750, 250]));
+    let all = |body: &str| answer(&[("a.gsky", &format!("def score(job, node):\n    return {body}"))]);
     assert_eq!(all("50"), Ok(vec![-10_000; 3]));
     assert_eq!(all("-1e300"), Ok(vec![10_000; 3]));
     let bad = "def score(job, node):\n    return 8";
-    assert_eq!(asked(&[("a.gsky", bad), ("b.gsky", bad)]), Ok(vec![-10_000; 3]), "not more than one alone");
+    assert_eq!(answer(&[("a.gsky", bad), ("b.gsky", bad)]), Ok(vec![-10_000; 3]), "the sum is clamped");
     let (huge, less) = ("def score(job, node):\n    return 1e300", "def score(job, node):\n    return -3");
-    assert_eq!(asked(&[("a.gsky", huge), ("b.gsky", less)]), Ok(vec![-7_000; 3]), "others still count");
+    assert_eq!(
+        answer(&[("a.gsky", huge), ("b.gsky", less)]),
+        Ok(vec![-7_000; 3]),
+        "each file is clamped before the sum"
+    );
     for body in ["'much'", "True", "float('nan')", "[1]"] {
-        assert!(all(body).unwrap_err().to_string().contains("it must be a number or None"), "{body}");
+        assert!(all(body).unwrap_err().to_string().contains("it must return a number or None"), "{body}");
     }
     assert!(all("getattr(node, 'node')").is_err(), "a node has no name");
 }
 
 #[test]
-fn victims_are_whom_every_file_lets_go() {
+fn victims_are_the_candidates_that_every_file_allows() {
     let candidates = [candidate(1, 10_000), candidate(2, 7_200_000), candidate(3, 20_000)];
-    let asked = |files: &[(&str, &str)]| victims(&program(files), &job(), &candidates);
+    let answer = |files: &[(&str, &str)]| victims(&program(files), &job(), &candidates);
     let ids = |numbers: &[u64]| Ok(numbers.iter().map(|number| JobId::single(*number)).collect());
     let short =
         ("a.gsky", "def victims(job, candidates):\n    return [c for c in candidates if c.ran_s < 3600]");
     let last = ("b.gsky", "def victims(job, candidates):\n    return [c.id for c in candidates[1:]]");
     let mute = ("c.gsky", "def victims(job, candidates):\n    return None");
-    assert_eq!(asked(&[short]), ids(&[1, 3]));
-    assert_eq!(asked(&[short, last, mute]), ids(&[3]));
-    assert_eq!(asked(&[mute]), ids(&[1, 2, 3]));
-    assert_eq!(asked(&[("a.gsky", "def victims(job, candidates):\n    return ()")]), ids(&[]));
-    for (body, said) in [
-        ("['job-9']", "names \"job-9\", which is none of the candidates"),
-        ("['nonsense']", "none of the candidates"),
-        ("[7]", "names 7"),
-        ("[{'id': 'job-8'}]", "none of the candidates"),
-        ("True", "`victims` answers True (bool); it must be a list of candidates or of their ids, or None"),
+    assert_eq!(answer(&[short]), ids(&[1, 3]));
+    assert_eq!(answer(&[short, last, mute]), ids(&[3]));
+    assert_eq!(answer(&[mute]), ids(&[1, 2, 3]));
+    assert_eq!(answer(&[("a.gsky", "def victims(job, candidates):\n    return ()")]), ids(&[]));
+    for (body, expected) in [
+        ("['job-9']", "returned \"job-9\", which is not one of the candidates"),
+        ("['nonsense']", "not one of the candidates"),
+        ("[7]", "returned 7"),
+        ("[{'id': 'job-8'}]", "not one of the candidates"),
+        (
+            "True",
+            "`victims` returned True (bool); it must return a list of candidates or of their ids, or None",
+        ),
     ] {
-        let wrong = asked(&[("a.gsky", &format!("def victims(job, candidates):\n    return {body}"))]);
-        let wrong = wrong.unwrap_err().to_string();
-        assert!(wrong.starts_with("a.gsky: ") && wrong.contains(said), "{wrong}");
+        let answer = answer(&[("a.gsky", &format!("def victims(job, candidates):\n    return {body}"))]);
+        let error = answer.unwrap_err().to_string();
+        assert!(error.starts_with("a.gsky: ") && error.contains(expected), "{error}");
     }
 }
 
 #[test]
-fn a_failed_job_starts_again_unless_someone_says_no() {
-    let asked = |bodies: &[&str]| {
+fn a_failed_job_is_retried_unless_a_policy_refuses() {
+    let answer = |bodies: &[&str]| {
         let files: Vec<(String, String)> = bodies
             .iter()
             .enumerate()
@@ -356,24 +369,24 @@ fn a_failed_job_starts_again_unless_someone_says_no() {
         retry(&program(&files), &job(), &failure(Exit::Signal { signal: 9 }))
     };
     let no = |why: &str| Ok(Retry::No { why: why.to_string() });
-    assert_eq!(asked(&["True", "None"]), Ok(Retry::AsAsked));
-    assert_eq!(asked(&["False"]), no("`0.gsky` does not start it again"));
-    assert_eq!(asked(&["30", "2.5", "True"]), Ok(Retry::After { wait_ms: 30_000 }));
-    assert_eq!(asked(&["2.5", "30"]), Ok(Retry::After { wait_ms: 30_000 }));
-    assert_eq!(asked(&["30", "'out of memory'", "False"]), no("out of memory"));
+    assert_eq!(answer(&["True", "None"]), Ok(Retry::AsAsked));
+    assert_eq!(answer(&["False"]), no("`0.gsky` forbids a retry"));
+    assert_eq!(answer(&["30", "2.5", "True"]), Ok(Retry::After { wait_ms: 30_000 }));
+    assert_eq!(answer(&["2.5", "30"]), Ok(Retry::After { wait_ms: 30_000 }));
+    assert_eq!(answer(&["30", "'out of memory'", "False"]), no("out of memory"));
     assert_eq!(
-        asked(&["0 if failure.signal == 9 and failure.exit_code == None else False"]),
+        answer(&["0 if failure.signal == 9 and failure.exit_code == None else False"]),
         Ok(Retry::After { wait_ms: 0 })
     );
     for body in ["-1", "86401", "[]", "float('inf')"] {
-        let said = asked(&[body]).unwrap_err().to_string();
-        assert!(said.contains("a text or seconds from 0 to 86400"), "{said}");
+        let error = answer(&[body]).unwrap_err().to_string();
+        assert!(error.contains("a string or seconds from 0 to 86400"), "{error}");
     }
 }
 
 #[test]
-fn the_least_power_counts() {
-    let asked = |bodies: &[&str]| {
+fn the_lowest_power_limit_of_all_files_applies() {
+    let answer = |bodies: &[&str]| {
         let files: Vec<(String, String)> = bodies
             .iter()
             .enumerate()
@@ -382,20 +395,20 @@ fn the_least_power_counts() {
         let files: Vec<(&str, &str)> = files.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         power(&program(&files), &job())
     };
-    assert_eq!(asked(&["300", "250.5", "None"]), Ok(Some(250_500)));
-    assert_eq!(asked(&["None"]), Ok(None));
-    assert_eq!(asked(&[]), Ok(None));
+    assert_eq!(answer(&["300", "250.5", "None"]), Ok(Some(250_500)));
+    assert_eq!(answer(&["None"]), Ok(None));
+    assert_eq!(answer(&[]), Ok(None));
     for body in ["0", "-5", "'300'", "True", "float('inf')"] {
         assert!(
-            asked(&[body]).unwrap_err().to_string().contains("it must be watts above 0, or None"),
+            answer(&[body]).unwrap_err().to_string().contains("it must return watts above 0, or None"),
             "{body}"
         );
     }
 }
 
 #[test]
-fn every_field_is_there_in_its_unit() {
-    let told = [
+fn views_expose_every_field_in_its_documented_unit() {
+    let views = [
         (
             views::job(&job()),
             "struct(tenant = \"vision\", user = \"ann\", priority = 500, tasks = 2, gpus = 8, \
@@ -435,13 +448,13 @@ fn every_field_is_there_in_its_unit() {
           signal = None, why = \"gone\", attempt = 2, failures = 1, ran_s = 61, nodes = [\"node-1\"])",
         ),
     ];
-    for (record, expected) in told {
+    for (record, expected) in views {
         assert_eq!(record.to_string(), expected);
     }
 }
 
 #[test]
-fn a_bundle_says_what_it_answers_and_is_named_by_its_contents() {
+fn a_bundle_lists_its_hooks_and_is_identified_by_its_hash() {
     let files = [
         (
             "a.gsky",
@@ -455,13 +468,17 @@ fn a_bundle_says_what_it_answers_and_is_named_by_its_contents() {
     assert!(it.rules.pools.contains_key("p"));
     assert!(it.mentions.contains("image"));
     assert_eq!((it.files.len(), it.hash.len()), (3, 64));
-    assert_eq!(Caller::files_with(&program, "power"), Vec::<String>::new());
+    assert_eq!(HookExecutor::files_defining(&program, "power"), Vec::<String>::new());
     let borrowed = [
         ("a.gsky", "load('a_test.gsky', 'HALF')"),
         ("a_test.gsky", "HALF = 0.5\ndef power(job):\n    return 1"),
     ];
-    let (it_too, program) = bundle(&borrowed).unwrap();
-    assert_eq!((it_too.hooks.len(), power(&program, &job())), (0, Ok(None)), "a policy loads a test");
+    let (second, program) = bundle(&borrowed).unwrap();
+    assert_eq!(
+        (second.hooks.len(), power(&program, &job())),
+        (0, Ok(None)),
+        "functions of a loaded test file are no hooks"
+    );
     let hash = |files: &[(&str, &str)]| bundle(files).unwrap().0.hash;
     assert_eq!(hash(&files), it.hash);
     assert_ne!(hash(&files[..2]), it.hash);
@@ -474,77 +491,82 @@ fn a_bundle_says_what_it_answers_and_is_named_by_its_contents() {
 }
 
 #[test]
-fn a_question_has_its_parameters() {
+fn hooks_with_wrong_parameters_are_rejected() {
     let cases = [
-        ("\ndef admit():\n    pass", "a.gsky:2:5: `admit` takes 0 parameters; it is asked as admit(job)"),
+        ("\ndef admit():\n    pass", "a.gsky:2:5: `admit` takes 0 parameters; muster calls it as admit(job)"),
         (
             "def priority(job):\n    pass",
-            "a.gsky:1:5: `priority` takes 1 parameter; it is asked as priority(job, tenant)",
+            "a.gsky:1:5: `priority` takes 1 parameter; muster calls it as priority(job, tenant)",
         ),
         (
             "def score(a, b, c):\n    pass",
-            "a.gsky:1:5: `score` takes 3 parameters; it is asked as score(job, node)",
+            "a.gsky:1:5: `score` takes 3 parameters; muster calls it as score(job, node)",
         ),
         (
             "def power(a, *, b):\n    pass",
-            "a.gsky:1:5: `power` takes parameters by name only; it is asked as power(job)",
+            "a.gsky:1:5: `power` takes parameters by name only; muster calls it as power(job)",
         ),
         (
             "x = 1\npower = 300",
-            "a.gsky:2:1: `power` is of kind int; the name stands for a function power(job)",
+            "a.gsky:2:1: `power` is a value of type int; the name is reserved for the hook power(job)",
         ),
         (
             "def retry(a, b, c, *d):\n    pass",
-            "`retry` takes at least 3 parameters; it is asked as retry(job, failure)",
+            "`retry` takes at least 3 parameters; muster calls it as retry(job, failure)",
         ),
         ("victims = lambda job: []", "a.gsky:1:1: `victims` takes 1 parameter"),
         (
             "def limit(tenant):\n    pass",
-            "a.gsky:1:5: `limit` takes 1 parameter; it is asked as limit(tenant, cluster)",
+            "a.gsky:1:5: `limit` takes 1 parameter; muster calls it as limit(tenant, cluster)",
         ),
         (
             "limit = 8",
-            "a.gsky:1:1: `limit` is of kind int; the name stands for a function limit(tenant, cluster)",
+            "a.gsky:1:1: `limit` is a value of type int; the name is reserved for the hook limit(tenant, cluster)",
         ),
     ];
     for (source, expected) in cases {
-        let said = bundle(&[("a.gsky", source)]).unwrap_err().to_string();
-        assert!(said.contains(expected), "{said}");
+        let error = bundle(&[("a.gsky", source)]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
-    let fine = [
+    let accepted = [
         "def admit(job, why = 'x'):\n    pass",
         "def admit(*args):\n    pass",
         "def admit(j, *, k = 1):\n    pass",
     ];
-    fine.iter().for_each(|source| assert_eq!(bundle(&[("a.gsky", source)]).unwrap().0.hooks.len(), 1));
+    accepted.iter().for_each(|source| assert_eq!(bundle(&[("a.gsky", source)]).unwrap().0.hooks.len(), 1));
 }
 
-/// One that is no program: it remembers what it was asked.
-struct Parrot(RefCell<Vec<String>>);
+/// An executor that records calls and answers None.
+struct RecordingExecutor(RefCell<Vec<String>>);
 
-impl Caller for Parrot {
-    fn files_with(&self, function: &str) -> Vec<String> {
+impl HookExecutor for RecordingExecutor {
+    fn files_defining(&self, function: &str) -> Vec<String> {
         vec![format!("{function}.gsky")]
     }
 
-    fn call_each(&self, file: &str, function: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
-        let asked = calls.iter().map(|args| format!("{file} {function}/{}", args.len()));
-        self.0.borrow_mut().extend(asked);
-        calls.iter().map(|_| Ok(Plain::None)).collect()
+    fn call_each(
+        &self,
+        file: &str,
+        function: &str,
+        calls: &CallBatch,
+    ) -> Vec<Result<PolicyValue, PolicyError>> {
+        let recorded = calls.iter().map(|args| format!("{file} {function}/{}", args.len()));
+        self.0.borrow_mut().extend(recorded);
+        calls.iter().map(|_| Ok(PolicyValue::None)).collect()
     }
 }
 
 #[test]
-fn whoever_can_call_can_be_asked() {
-    let parrot = Parrot(RefCell::default());
-    assert_eq!(admit(&parrot, &job()), Ok(Admission::Yes));
-    assert_eq!(priority(&parrot, &job(), &tenant()), Ok(None));
-    assert_eq!(score(&parrot, &job(), &[node("n1", &[]), node("n2", &[])]), Ok(vec![0, 0]));
-    assert_eq!(victims(&parrot, &job(), &[]), Ok(BTreeSet::new()));
-    assert_eq!(retry(&parrot, &job(), &failure(Exit::Code { code: 1 })), Ok(Retry::AsAsked));
-    assert_eq!(power(&parrot, &job()), Ok(None));
-    assert_eq!(limit(&parrot, &tenant(), &cluster()), Ok(GpuLimit::default()));
-    let asked = "admit.gsky admit/1, priority.gsky priority/2, score.gsky score/2, score.gsky score/2, \
+fn hooks_work_with_any_executor() {
+    let executor = RecordingExecutor(RefCell::default());
+    assert_eq!(admit(&executor, &job()), Ok(Admission::Yes));
+    assert_eq!(priority(&executor, &job(), &tenant()), Ok(None));
+    assert_eq!(score(&executor, &job(), &[node("n1", &[]), node("n2", &[])]), Ok(vec![0, 0]));
+    assert_eq!(victims(&executor, &job(), &[]), Ok(BTreeSet::new()));
+    assert_eq!(retry(&executor, &job(), &failure(Exit::Code { code: 1 })), Ok(Retry::AsAsked));
+    assert_eq!(power(&executor, &job()), Ok(None));
+    assert_eq!(limit(&executor, &tenant(), &cluster()), Ok(GpuLimit::default()));
+    let expected = "admit.gsky admit/1, priority.gsky priority/2, score.gsky score/2, score.gsky score/2, \
                  victims.gsky victims/2, retry.gsky retry/2, power.gsky power/1, limit.gsky limit/2";
-    assert_eq!(parrot.0.into_inner().join(", "), asked);
+    assert_eq!(executor.0.into_inner().join(", "), expected);
 }

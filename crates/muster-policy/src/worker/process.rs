@@ -1,4 +1,4 @@
-//! The process of a worker, seen from outside: asked with a clock, and killed beyond it.
+//! A worker process, seen by its caller: requests have a deadline, after which the process is killed.
 
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -6,90 +6,89 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::letter::{self, Answer};
 use super::pipe::{self, TimedPipe};
-use super::{Launch, ended};
+use super::protocol::{self, Reply};
+use super::{WorkerCommand, worker_failed};
 use crate::error::PolicyError;
 
-/// Of what it says on standard error, so much is kept: its last words.
-const LAST_WORDS_BYTES: usize = 4 << 10;
+/// Bytes kept of the end of standard error.
+const STDERR_TAIL_BYTES_MAX: usize = 4 << 10;
 
-/// A running worker.
 #[derive(Debug)]
-pub struct Process {
+pub struct WorkerProcess {
     child: Child,
     stdin: ChildStdin,
     stdout: ChildStdout,
-    /// Bytes of one answer.
+    /// Bytes of one reply.
     answer_bytes: usize,
-    last_words: Option<JoinHandle<Vec<u8>>>,
+    /// The thread that reads standard error.
+    stderr_tail: Option<JoinHandle<Vec<u8>>>,
 }
 
-/// Why a process gave no answer.
+/// Why a process sent no valid reply.
 #[derive(Debug)]
-pub enum End {
-    /// Its time was up.
-    Late,
-    /// It ended by itself.
-    Gone {
-        /// How.
+pub enum WorkerFailure {
+    /// The deadline passed.
+    TimedOut,
+    /// The process ended by itself.
+    Exited {
         status: Option<ExitStatus>,
-        /// What it said at last.
-        words: String,
+        /// The end of its standard error.
+        stderr_tail: String,
     },
-    /// Nobody can read what it answers.
-    Unreadable,
+    /// The reply could not be decoded.
+    InvalidReply,
 }
 
-impl Process {
-    /// Start one, with nothing but its own bounds to set.
-    pub fn start(launch: &Launch, answer_bytes: usize) -> Result<Process, PolicyError> {
-        let mut command = Command::new(&launch.program);
-        command.args(&launch.words).env_clear().current_dir("/");
+impl WorkerProcess {
+    /// Start a process without environment, in the root folder. It sets its own resource limits.
+    pub fn start(worker: &WorkerCommand, answer_bytes: usize) -> Result<WorkerProcess, PolicyError> {
+        let mut command = Command::new(&worker.program);
+        command.args(&worker.args).env_clear().current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let failed =
-            |error: io::Error| ended(format!("`{}` cannot be started: {error}", launch.program.display()));
+        let failed = |error: io::Error| {
+            worker_failed(format!("`{}` cannot be started: {error}", worker.program.display()))
+        };
         let mut child = command.spawn().map_err(failed)?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
-            return Err(ended("its process has no pipes".to_string()));
+            return Err(worker_failed("the worker process was started without pipes".to_string()));
         };
-        pipe::never_block(&stdin).and_then(|()| pipe::never_block(&stdout)).map_err(failed)?;
-        let last_words = Some(std::thread::spawn(move || last_words_of(stderr)));
-        Ok(Process { child, stdin, stdout, answer_bytes, last_words })
+        pipe::set_nonblocking(&stdin).and_then(|()| pipe::set_nonblocking(&stdout)).map_err(failed)?;
+        let stderr_tail = Some(std::thread::spawn(move || read_stderr_tail(stderr)));
+        Ok(WorkerProcess { child, stdin, stdout, answer_bytes, stderr_tail })
     }
 
-    /// Its number.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its answer, if it comes in time.
-    pub fn ask(&mut self, letter: &[u8], within: Duration) -> Result<Answer, End> {
+    /// Send a request and wait for its reply.
+    pub fn request(&mut self, message: &[u8], within: Duration) -> Result<Reply, WorkerFailure> {
         // `Duration::MAX` overflows: no deadline.
-        let until = Instant::now().checked_add(within);
-        match self.exchange(letter, until) {
-            Ok(Some(letter)) => Answer::read(&letter).ok_or(End::Unreadable),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(End::Late),
-            Ok(None) | Err(_) => Err(self.gone()),
+        let deadline = Instant::now().checked_add(within);
+        match self.exchange(message, deadline) {
+            Ok(Some(reply)) => Reply::decode(&reply).ok_or(WorkerFailure::InvalidReply),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(WorkerFailure::TimedOut),
+            Ok(None) | Err(_) => Err(self.exit_failure()),
         }
     }
 
-    /// In the thread that asks: a thread between the two would cost two changes of context more for each letter.
-    fn exchange(&mut self, letter: &[u8], until: Option<Instant>) -> io::Result<Option<Vec<u8>>> {
-        letter::write(&mut TimedPipe::new(&mut self.stdin, until), letter)?;
-        letter::read(&mut TimedPipe::new(&mut self.stdout, until), self.answer_bytes)
+    /// Runs in the caller's thread: an I/O thread would cost two more context switches for each message.
+    fn exchange(&mut self, message: &[u8], deadline: Option<Instant>) -> io::Result<Option<Vec<u8>>> {
+        protocol::write_frame(&mut TimedPipe::new(&mut self.stdin, deadline), message)?;
+        protocol::read_frame(&mut TimedPipe::new(&mut self.stdout, deadline), self.answer_bytes)
     }
 
-    fn gone(&mut self) -> End {
-        let status = self.end();
-        let words = self.last_words.take().and_then(|words| words.join().ok()).unwrap_or_default();
-        End::Gone { status, words: String::from_utf8_lossy(&words).into_owned() }
+    fn exit_failure(&mut self) -> WorkerFailure {
+        let status = self.wait_or_kill();
+        let stderr = self.stderr_tail.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        WorkerFailure::Exited { status, stderr_tail: String::from_utf8_lossy(&stderr).into_owned() }
     }
 
-    /// End it, whatever it does. What it was ended by is told where it had ended before.
-    fn end(&mut self) -> Option<ExitStatus> {
-        // One that is ending needs a moment until the kernel says so; after that, a kill changes nothing.
+    /// The exit status of a process that closed its pipes. A process that still runs is killed.
+    fn wait_or_kill(&mut self) -> Option<ExitStatus> {
+        // The pipes close before the process can be reaped. Without the wait, the kill would hide its own exit status.
         for _ in 0..20 {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(status);
@@ -101,39 +100,41 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl End {
-    /// In a sentence.
-    pub fn told(&self, within: Duration, memory_mib: u64) -> String {
+impl WorkerFailure {
+    /// The failure in a sentence that names the exceeded limit.
+    pub fn message(&self, time_limit: Duration, memory_mib: u64) -> String {
         match self {
-            End::Late => format!("it took longer than {} ms and was ended", within.as_millis()),
-            End::Unreadable => "its process answered something that nobody can read".to_string(),
-            End::Gone { words, .. } if words.contains("memory allocation of") => {
-                format!("it wanted more memory than the {memory_mib} MiB it may have, and was ended")
+            WorkerFailure::TimedOut => {
+                format!("it exceeded its time limit of {} ms and was killed", time_limit.as_millis())
             }
-            End::Gone { words, .. } if words.contains("overflowed its stack") => {
-                "it went deeper than its stack, and was ended".to_string()
+            WorkerFailure::InvalidReply => "the worker sent an unreadable reply".to_string(),
+            WorkerFailure::Exited { stderr_tail, .. } if stderr_tail.contains("memory allocation of") => {
+                format!("it exceeded its memory limit of {memory_mib} MiB and was killed")
             }
-            End::Gone { status, .. } => match status.as_ref().and_then(ExitStatus::signal) {
-                Some(signal) => format!("its process was ended by signal {signal}"),
-                None => "its process ended without an answer".to_string(),
+            WorkerFailure::Exited { stderr_tail, .. } if stderr_tail.contains("overflowed its stack") => {
+                "it overflowed its stack and was killed".to_string()
+            }
+            WorkerFailure::Exited { status, .. } => match status.as_ref().and_then(ExitStatus::signal) {
+                Some(signal) => format!("the worker process was killed by signal {signal}"),
+                None => "the worker process exited without a reply".to_string(),
             },
         }
     }
 }
 
-/// What it said at last. All is read, so that it never waits for us.
-fn last_words_of(mut stderr: ChildStderr) -> Vec<u8> {
-    let (mut words, mut some) = (Vec::new(), [0; 1 << 10]);
-    while let Ok(read @ 1..) = stderr.read(&mut some) {
-        words.extend_from_slice(&some[..read]);
-        words.drain(..words.len().saturating_sub(LAST_WORDS_BYTES));
+/// Read standard error to its end, so that the process never blocks on it, and keep the last bytes.
+fn read_stderr_tail(mut stderr: ChildStderr) -> Vec<u8> {
+    let (mut tail, mut buffer) = (Vec::new(), [0; 1 << 10]);
+    while let Ok(read @ 1..) = stderr.read(&mut buffer) {
+        tail.extend_from_slice(&buffer[..read]);
+        tail.drain(..tail.len().saturating_sub(STDERR_TAIL_BYTES_MAX));
     }
-    words
+    tail
 }

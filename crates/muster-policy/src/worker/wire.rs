@@ -1,16 +1,16 @@
-//! Plain values as bytes, on their way to a worker and back.
+//! The binary encoding of policy values between a worker and its server.
 //!
-//! A batch of questions holds thousands of values, so they are not JSON: each is a tag and its contents. The names of a
-//! record are written the first time a record has them; later records with the same names refer to that list.
+//! A batch has thousands of values, so they are not JSON: each is a tag and its contents. The field names of a record
+//! are written once; later records with the same names refer to that list.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-use crate::calls::{Calls, Manner};
+use crate::call_batch::{ArgumentLayout, CallBatch};
 use crate::error::PolicyError;
-use crate::plain::Plain;
+use crate::policy_value::PolicyValue;
 
-/// More than views and answers are nested: the reader follows each level with its own stack.
+/// The most levels of nested values, which is more than views and answers have. The reader recurses once per level.
 const DEPTH_MAX: usize = 64;
 
 const NONE: u8 = 0;
@@ -22,27 +22,26 @@ const TEXT: u8 = 5;
 const LIST: u8 = 6;
 const TUPLE: u8 = 7;
 const DICT: u8 = 8;
-/// A record, with its names.
+/// A record with its field names.
 const RECORD: u8 = 9;
-/// A record whose names came before.
+/// A record whose field names were written before.
 const SAME_RECORD: u8 = 10;
 
-/// Writes values one after the other.
+/// Encodes one message.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
-    /// Each list of names that was written.
+    /// The lists of field names written so far.
     names: Vec<Vec<&'static str>>,
 }
 
 impl Writer {
-    /// One whose letter begins with a tag.
+    /// A message that begins with this tag.
     pub fn new(tag: u8) -> Writer {
         Writer { bytes: vec![tag], ..Writer::default() }
     }
 
-    /// The letter.
-    pub fn done(self) -> Vec<u8> {
+    pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
@@ -59,11 +58,11 @@ impl Writer {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    /// The values of calls, and which of them each is given.
-    pub fn calls(&mut self, calls: &Calls) {
-        let (tag, first, second) = match calls.manner() {
-            Manner::InTurn { calls, each } => (0, calls, each),
-            Manner::Pairs { firsts } => (1, firsts, 0),
+    /// The values of a batch, and which of them each call uses.
+    pub fn calls(&mut self, calls: &CallBatch) {
+        let (tag, first, second) = match calls.layout() {
+            ArgumentLayout::Rows { calls, args_per_call } => (0, calls, args_per_call),
+            ArgumentLayout::Pairs { firsts } => (1, firsts, 0),
         };
         self.byte(tag);
         self.number(first);
@@ -71,8 +70,8 @@ impl Writer {
         self.values(calls.values());
     }
 
-    /// What a call gave.
-    pub fn answer(&mut self, answer: &Result<Plain, PolicyError>) {
+    /// The answer of a call.
+    pub fn answer(&mut self, answer: &Result<PolicyValue, PolicyError>) {
         match answer {
             Ok(value) => {
                 self.byte(1);
@@ -85,32 +84,32 @@ impl Writer {
         }
     }
 
-    pub fn value(&mut self, value: &Plain) {
+    pub fn value(&mut self, value: &PolicyValue) {
         match value {
-            Plain::None => self.byte(NONE),
-            Plain::Bool(false) => self.byte(FALSE),
-            Plain::Bool(true) => self.byte(TRUE),
-            Plain::Int(number) => {
+            PolicyValue::None => self.byte(NONE),
+            PolicyValue::Bool(false) => self.byte(FALSE),
+            PolicyValue::Bool(true) => self.byte(TRUE),
+            PolicyValue::Int(number) => {
                 self.byte(INT);
                 self.bytes.extend_from_slice(&number.to_le_bytes());
             }
-            Plain::Float(number) => {
+            PolicyValue::Float(number) => {
                 self.byte(FLOAT);
                 self.bytes.extend_from_slice(&number.to_bits().to_le_bytes());
             }
-            Plain::Text(text) => {
+            PolicyValue::Text(text) => {
                 self.byte(TEXT);
                 self.text(text);
             }
-            Plain::List(items) => {
+            PolicyValue::List(items) => {
                 self.byte(LIST);
                 self.values(items);
             }
-            Plain::Tuple(items) => {
+            PolicyValue::Tuple(items) => {
                 self.byte(TUPLE);
                 self.values(items);
             }
-            Plain::Dict(entries) => {
+            PolicyValue::Dict(entries) => {
                 self.byte(DICT);
                 self.number(entries.len());
                 for (key, value) in entries {
@@ -118,23 +117,23 @@ impl Writer {
                     self.value(value);
                 }
             }
-            Plain::Record(fields) => self.record(fields),
+            PolicyValue::Record(fields) => self.record(fields),
         }
     }
 
-    fn values(&mut self, values: &[Plain]) {
+    fn values(&mut self, values: &[PolicyValue]) {
         self.number(values.len());
         values.iter().for_each(|value| self.value(value));
     }
 
-    fn record(&mut self, fields: &[(&'static str, Plain)]) {
-        let are_these = |names: &Vec<&'static str>| {
+    fn record(&mut self, fields: &[(&'static str, PolicyValue)]) {
+        let has_names = |names: &Vec<&'static str>| {
             names.len() == fields.len() && names.iter().zip(fields).all(|(name, (field, _))| name == field)
         };
-        match self.names.iter().position(are_these) {
-            Some(place) => {
+        match self.names.iter().position(has_names) {
+            Some(index) => {
                 self.byte(SAME_RECORD);
-                self.number(place);
+                self.number(index);
             }
             None => {
                 self.byte(RECORD);
@@ -147,24 +146,24 @@ impl Writer {
     }
 }
 
-/// Whether records may be read. A worker is given them; its answers hold none, so their names are never kept by the one
-/// that asks.
+/// Whether records are decoded. Workers accept them as arguments. The server rejects them in answers, so that a worker
+/// cannot make it intern names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Records {
-    Read,
-    Refused,
+pub enum RecordDecoding {
+    Accept,
+    Reject,
 }
 
-/// Reads what a [`Writer`] wrote. Every method answers nothing where the bytes are not that.
+/// Decodes what a [`Writer`] encoded. Every method returns `None` on malformed bytes.
 #[derive(Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
-    records: Records,
+    records: RecordDecoding,
     names: Vec<Vec<&'static str>>,
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8], records: Records) -> Reader<'a> {
+    pub fn new(bytes: &'a [u8], records: RecordDecoding) -> Reader<'a> {
         Reader { bytes, records, names: Vec::new() }
     }
 
@@ -179,7 +178,7 @@ impl<'a> Reader<'a> {
     }
 
     pub fn number(&mut self) -> Option<usize> {
-        usize::try_from(u64::from_le_bytes(self.eight()?)).ok()
+        usize::try_from(u64::from_le_bytes(self.take_eight_bytes()?)).ok()
     }
 
     pub fn text(&mut self) -> Option<&'a str> {
@@ -189,17 +188,17 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(text).ok()
     }
 
-    pub fn calls(&mut self) -> Option<Calls> {
+    pub fn calls(&mut self) -> Option<CallBatch> {
         let (tag, first, second) = (self.byte()?, self.number()?, self.number()?);
-        let manner = match tag {
-            0 => Manner::InTurn { calls: first, each: second },
-            1 => Manner::Pairs { firsts: first },
+        let layout = match tag {
+            0 => ArgumentLayout::Rows { calls: first, args_per_call: second },
+            1 => ArgumentLayout::Pairs { firsts: first },
             _ => return None,
         };
-        Calls::told(self.values(DEPTH_MAX)?, manner)
+        CallBatch::from_wire(self.values(DEPTH_MAX)?, layout)
     }
 
-    pub fn answer(&mut self) -> Option<Result<Plain, PolicyError>> {
+    pub fn answer(&mut self) -> Option<Result<PolicyValue, PolicyError>> {
         match self.byte()? {
             1 => self.value(DEPTH_MAX).map(Ok),
             0 => muster_json::from_str(self.text()?).ok().map(Err),
@@ -207,61 +206,62 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn eight(&mut self) -> Option<[u8; 8]> {
+    fn take_eight_bytes(&mut self) -> Option<[u8; 8]> {
         let (eight, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;
         Some(*eight)
     }
 
-    fn value(&mut self, depth: usize) -> Option<Plain> {
+    fn value(&mut self, depth: usize) -> Option<PolicyValue> {
         let depth = depth.checked_sub(1)?;
         Some(match self.byte()? {
-            NONE => Plain::None,
-            FALSE => Plain::Bool(false),
-            TRUE => Plain::Bool(true),
-            INT => Plain::Int(i64::from_le_bytes(self.eight()?)),
-            FLOAT => Plain::Float(f64::from_bits(u64::from_le_bytes(self.eight()?))),
-            TEXT => Plain::text(self.text()?),
-            LIST => Plain::List(self.values(depth)?),
-            TUPLE => Plain::Tuple(self.values(depth)?),
+            NONE => PolicyValue::None,
+            FALSE => PolicyValue::Bool(false),
+            TRUE => PolicyValue::Bool(true),
+            INT => PolicyValue::Int(i64::from_le_bytes(self.take_eight_bytes()?)),
+            FLOAT => PolicyValue::Float(f64::from_bits(u64::from_le_bytes(self.take_eight_bytes()?))),
+            TEXT => PolicyValue::text(self.text()?),
+            LIST => PolicyValue::List(self.values(depth)?),
+            TUPLE => PolicyValue::Tuple(self.values(depth)?),
             DICT => {
                 let count = self.count()?;
                 let entry = |_| Some((self.value(depth)?, self.value(depth)?));
-                Plain::Dict((0..count).map(entry).collect::<Option<_>>()?)
+                PolicyValue::Dict((0..count).map(entry).collect::<Option<_>>()?)
             }
-            RECORD if self.records == Records::Read => {
+            RECORD if self.records == RecordDecoding::Accept => {
                 let count = self.count()?;
-                let names = (0..count).map(|_| self.text().map(kept)).collect::<Option<Vec<_>>>()?;
+                let names = (0..count).map(|_| self.text().map(intern_name)).collect::<Option<Vec<_>>>()?;
                 self.names.push(names.clone());
                 self.record(&names, depth)?
             }
             SAME_RECORD => {
-                let place = self.number()?;
-                let names = self.names.get(place)?.clone();
+                let index = self.number()?;
+                let names = self.names.get(index)?.clone();
                 self.record(&names, depth)?
             }
             _ => return None,
         })
     }
 
-    fn record(&mut self, names: &[&'static str], depth: usize) -> Option<Plain> {
+    fn record(&mut self, names: &[&'static str], depth: usize) -> Option<PolicyValue> {
         let field = |name: &&'static str| Some((*name, self.value(depth)?));
-        names.iter().map(field).collect::<Option<_>>().map(Plain::Record)
+        names.iter().map(field).collect::<Option<_>>().map(PolicyValue::Record)
     }
 
-    fn values(&mut self, depth: usize) -> Option<Vec<Plain>> {
+    fn values(&mut self, depth: usize) -> Option<Vec<PolicyValue>> {
         let count = self.count()?;
         (0..count).map(|_| self.value(depth)).collect()
     }
 
-    /// How many follow. Each takes at least a byte: a count beyond that reserves no memory.
+    /// The number of items that follow. Each takes at least a byte, so a larger count is malformed and reserves no
+    /// memory.
     fn count(&mut self) -> Option<usize> {
         self.number().filter(|count| *count <= self.bytes.len())
     }
 }
 
-/// The same name for as long as the process lives. Only workers read names, and only those that their server wrote.
-fn kept(name: &str) -> &'static str {
+/// Intern a name for the life of the process. Only workers decode names, and only those that their server wrote.
+fn intern_name(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = names.get(name) {
@@ -276,51 +276,64 @@ fn kept(name: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn job(gpus: i64) -> Plain {
-        let labels = Plain::Dict(vec![("team".into(), "a\0b".into())]);
-        Plain::Record(vec![("gpus", Plain::Int(gpus)), ("share", Plain::Float(-0.1)), ("labels", labels)])
+    fn job(gpus: i64) -> PolicyValue {
+        let labels = PolicyValue::Dict(vec![("team".into(), "a\0b".into())]);
+        PolicyValue::Record(vec![
+            ("gpus", PolicyValue::Int(gpus)),
+            ("share", PolicyValue::Float(-0.1)),
+            ("labels", labels),
+        ])
     }
 
-    fn written(calls: &Calls) -> Vec<u8> {
+    fn encoded(calls: &CallBatch) -> Vec<u8> {
         let mut writer = Writer::new(7);
         writer.calls(calls);
-        writer.done()
+        writer.into_bytes()
     }
 
     #[test]
-    fn calls_arrive_as_they_were_and_names_are_sent_once() {
-        let nested =
-            Plain::List(vec![Plain::Tuple(vec![Plain::None, Plain::Bool(true), Plain::Bool(false)])]);
+    fn call_batches_round_trip_and_field_names_are_sent_once() {
+        let nested = PolicyValue::List(vec![PolicyValue::Tuple(vec![
+            PolicyValue::None,
+            PolicyValue::Bool(true),
+            PolicyValue::Bool(false),
+        ])]);
         for calls in [
-            Calls::of_pairs(vec![job(1), job(i64::MIN)], vec![nested, job(3)]),
-            Calls::of_rows([[job(1), Plain::text("")], [job(2), Plain::Float(f64::INFINITY)]]),
+            CallBatch::from_pairs(vec![job(1), job(i64::MIN)], vec![nested, job(3)]),
+            CallBatch::from_rows([
+                [job(1), PolicyValue::text("")],
+                [job(2), PolicyValue::Float(f64::INFINITY)],
+            ]),
         ] {
-            let letter = written(&calls);
-            let mut reader = Reader::new(&letter[1..], Records::Read);
+            let message = encoded(&calls);
+            let mut reader = Reader::new(&message[1..], RecordDecoding::Accept);
             let read = reader.calls().unwrap();
-            assert_eq!((read.values(), read.manner()), (calls.values(), calls.manner()));
+            assert_eq!((read.values(), read.layout()), (calls.values(), calls.layout()));
             assert!(reader.is_at_end());
-            assert_eq!(letter.windows(5).filter(|five| five == b"share").count(), 1);
+            assert_eq!(message.windows(5).filter(|window| window == b"share").count(), 1);
         }
     }
 
-    /// What a worker sends may be anything: no bytes make the one that asks panic or reserve memory.
+    /// A worker may send anything: no bytes make the server panic or reserve memory.
     #[test]
-    fn bytes_that_nobody_wrote_are_nothing() {
-        let letter = written(&Calls::of_rows([[job(1)], [job(2)]]));
-        for end in 1..letter.len() {
-            assert!(Reader::new(&letter[1..end], Records::Read).calls().is_none(), "{end}");
+    fn malformed_bytes_decode_to_none() {
+        let message = encoded(&CallBatch::from_rows([[job(1)], [job(2)]]));
+        for end in 1..message.len() {
+            assert!(Reader::new(&message[1..end], RecordDecoding::Accept).calls().is_none(), "{end}");
         }
-        for place in 1..letter.len() {
+        for index in 1..message.len() {
             for byte in [0, 1, 9, 10, 0x7f, 0xff] {
-                let mut wrong = letter.clone();
-                wrong[place] = byte;
-                let _ = Reader::new(&wrong[1..], Records::Read).calls();
-                let _ = Reader::new(&wrong[1..], Records::Refused).calls();
+                let mut corrupt = message.clone();
+                corrupt[index] = byte;
+                let _ = Reader::new(&corrupt[1..], RecordDecoding::Accept).calls();
+                let _ = Reader::new(&corrupt[1..], RecordDecoding::Reject).calls();
             }
         }
-        assert!(Reader::new(&letter[1..], Records::Refused).calls().is_none(), "answers hold no records");
+        assert!(
+            Reader::new(&message[1..], RecordDecoding::Reject).calls().is_none(),
+            "answers have no records"
+        );
         let deep = [[LIST, 1, 0, 0, 0, 0, 0, 0, 0].repeat(1_000), vec![NONE]].concat();
-        assert_eq!(Reader::new(&deep, Records::Read).value(DEPTH_MAX), None);
+        assert_eq!(Reader::new(&deep, RecordDecoding::Accept).value(DEPTH_MAX), None);
     }
 }

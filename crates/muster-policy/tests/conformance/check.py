@@ -1,6 +1,6 @@
-"""Run the programs of this folder with starlark-go, the other implementation, and say where it disagrees.
+"""Run the programs of this folder with starlark-go, another implementation, and report where it disagrees.
 
-Needs the package `starlark-go`. Exit code 1 where a result differs, 0 otherwise; the last line is the count.
+Needs the package `starlark-go`. The exit code is 1 if a result differs, else 0; the last line is the count.
 """
 
 import pathlib
@@ -9,14 +9,14 @@ import sys
 
 import starlark_go
 
-# The binding has no loader. What it executed before is frozen, and later code sees it: so a file is executed first,
-# and a `load` becomes the assignments that it stands for.
+# The binding has no loader, but later code sees the frozen globals of earlier code. Loaded files are therefore executed
+# first, and a `load` is replaced by assignments.
 LOAD = re.compile(r'^load\("[^"]*", (.*)\)$', re.MULTILINE)
 RENAMED = re.compile(r'(\w+) = "(\w+)"')
 
 
 def programs(path):
-    """Title, files, program and expected outcomes of each program of a file."""
+    """Title, loaded files, main file and expected outcomes of each program of a file."""
     for block in re.split(r"^== ", path.read_text(), flags=re.MULTILINE)[1:]:
         title, body = block.split("\n", 1)
         source, *outcomes = re.split(r"^--\n", body, flags=re.MULTILINE)
@@ -25,12 +25,12 @@ def programs(path):
 
 
 def loaded(source):
-    """The program without its loads."""
+    """The source with its loads replaced by assignments."""
     return LOAD.sub(lambda load: "; ".join(f"{a} = {b}" for a, b in RENAMED.findall(load[1])), source)
 
 
 def outcome(files, source):
-    """What starlark-go makes of a program: the text of `result`, or why it fails."""
+    """The result of a program in starlark-go: the `repr` of `result`, or the error."""
     star = starlark_go.Starlark(print=lambda text: None)
     try:
         for part in files + [source]:
@@ -40,20 +40,20 @@ def outcome(files, source):
         return f"error: {error}"
 
 
-def agrees(said, expected):
-    """Messages differ between implementations; that there is one does not."""
-    return said.startswith("error:") if expected.startswith("error:") else said == expected
+def agrees(actual, expected):
+    """Error messages differ between implementations; only the fact of an error is compared."""
+    return actual.startswith("error:") if expected.startswith("error:") else actual == expected
 
 
 def main():
     count, wrong = 0, 0
     for path in sorted(pathlib.Path(__file__).parent.glob("*.txt")):
         for title, files, source, outcomes in programs(path):
-            said = outcome(files, source)
+            actual = outcome(files, source)
             count += 1
-            if not agrees(said, outcomes[-1]):
+            if not agrees(actual, outcomes[-1]):
                 wrong += 1
-                print(f"{path.name}: {title}\n  expected {outcomes[-1]}\n  and got  {said}")
+                print(f"{path.name}: {title}\n  expected {outcomes[-1]}\n  got      {actual}")
     print(f"starlark-go agrees with {count - wrong} of {count} programs")
     return 1 if wrong else 0
 

@@ -1,20 +1,20 @@
-//! The programs of this folder, with what is to come of them.
+//! The programs of this folder with their expected results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where the programs lie.
+/// The folder of the programs.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
 }
 
-/// A program, and what is to come of it.
+/// A program with its expected results.
 pub struct Case {
-    /// In which file, and its title there.
+    /// The file of the corpus, and the title of the program there.
     pub title: String,
-    /// Its files by name; the one that has the result is `main.gsky`.
+    /// Sources by name. `main.gsky` sets `result`.
     pub files: BTreeMap<String, String>,
-    /// What is to come of it, here first.
+    /// The expected result of our engine; a second one if starlark-go differs.
     pub outcomes: Vec<String>,
 }
 

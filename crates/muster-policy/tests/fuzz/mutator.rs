@@ -1,10 +1,9 @@
-//! Makes new bytes of old ones, from a seed.
+//! Mutates policy sources, from a seed.
 
-/// A generator of numbers: the same seed, the same numbers (SplitMix64).
+/// A deterministic random number generator (SplitMix64).
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -13,14 +12,14 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// One below a bound; zero where there is none.
+    /// A number below the bound; 0 if the bound is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         if bound == 0 { 0 } else { (self.next() % bound as u64) as usize }
     }
 }
 
-/// Words that mean something to a policy.
-const WORDS: [&str; 32] = [
+/// Tokens that are meaningful in a policy.
+const TOKENS: [&str; 32] = [
     "(",
     ")",
     "[",
@@ -55,42 +54,42 @@ const WORDS: [&str; 32] = [
     "\u{1F63F}",
 ];
 
-/// The corpus with a few changes.
-pub fn mutant(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
+/// A source of the corpus with one to three mutations.
+pub fn mutated_source(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = corpus[random.below(corpus.len())].clone();
     for _ in 0..=random.below(3) {
-        change(random, &mut bytes, corpus);
+        mutate(random, &mut bytes, corpus);
     }
     bytes.truncate(4 << 10);
     bytes
 }
 
-fn change(random: &mut Random, bytes: &mut Vec<u8>, corpus: &[Vec<u8>]) {
-    let place = random.below(bytes.len() + 1);
-    let end = (place + random.below(24)).min(bytes.len());
+fn mutate(random: &mut Random, bytes: &mut Vec<u8>, corpus: &[Vec<u8>]) {
+    let start = random.below(bytes.len() + 1);
+    let end = (start + random.below(24)).min(bytes.len());
     match random.below(7) {
-        0 => drop(bytes.drain(place..end)),
+        0 => drop(bytes.drain(start..end)),
         1 => {
-            let again = bytes[place..end].repeat(1 + random.below(8));
-            bytes.splice(place..place, again);
+            let repeated = bytes[start..end].repeat(1 + random.below(8));
+            bytes.splice(start..start, repeated);
         }
         2 => {
             let other = &corpus[random.below(corpus.len())];
             let from = random.below(other.len() + 1);
             let piece = other[from..(from + random.below(64)).min(other.len())].to_vec();
-            bytes.splice(place..end, piece);
+            bytes.splice(start..end, piece);
         }
-        3 => bytes[place..end].iter_mut().for_each(|byte| *byte ^= 1 << (place % 8)),
-        4 => replace_number(random, bytes, place),
-        5 => drop(bytes.splice(place..end, [random.next() as u8])),
-        _ => drop(bytes.splice(place..place, WORDS[random.below(WORDS.len())].bytes())),
+        3 => bytes[start..end].iter_mut().for_each(|byte| *byte ^= 1 << (start % 8)),
+        4 => replace_number(random, bytes, start),
+        5 => drop(bytes.splice(start..end, [random.next() as u8])),
+        _ => drop(bytes.splice(start..start, TOKENS[random.below(TOKENS.len())].bytes())),
     }
 }
 
-/// Another number in the place of the first one from here on.
+/// Replace the first number at or after an offset.
 fn replace_number(random: &mut Random, bytes: &mut Vec<u8>, from: usize) {
     let digit = |byte: &u8| byte.is_ascii_digit();
-    let Some(begin) = bytes[from..].iter().position(digit).map(|place| from + place) else { return };
+    let Some(begin) = bytes[from..].iter().position(digit).map(|offset| from + offset) else { return };
     let length = bytes[begin..].iter().take_while(|byte| digit(byte)).count();
     let number = random.next() >> random.below(64);
     bytes.splice(begin..begin + length, number.to_string().into_bytes());

@@ -1,25 +1,23 @@
-//! The policies of `policies.txt`, written out.
+//! The hostile policies of `policies.txt`, expanded from their templates.
 
 use std::fmt::Write;
 
-/// A policy that means no good.
+/// A policy that tries to do harm.
 pub struct Hostile {
-    /// What it tries, and with which number.
+    /// The attack, with the number of its template.
     pub title: String,
-    /// What it is.
     pub source: String,
-    /// Nothing inside a process can stop it in time.
+    /// Only a worker process can stop it in time.
     pub only_worker: bool,
-    /// It may end well.
+    /// It may succeed.
     pub harmless: bool,
 }
 
-/// All of them.
 pub fn all() -> Vec<Hostile> {
     include_str!("policies.txt").split("\n== ").skip(1).flat_map(written_out).collect()
 }
 
-/// A template with each of its numbers.
+/// A template, expanded with each of its numbers.
 fn written_out(block: &str) -> Vec<Hostile> {
     let (title, rest) = block.split_once('\n').unwrap();
     let (numbers, rest) = rest.split_once('\n').unwrap();
@@ -64,7 +62,7 @@ fn source_of(template: &str, number: &str) -> String {
     }
 }
 
-/// Blocks inside blocks, with something wrong at the bottom.
+/// Nested blocks with a type error in the innermost.
 fn nested(depth: usize, head: impl Fn(usize) -> String) -> String {
     let mut source = lines(depth, |i| format!("{}{}", " ".repeat(i), head(i)));
     writeln!(source, "{}x = 1 + ''", " ".repeat(depth)).unwrap();
@@ -75,11 +73,11 @@ fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
     (0..count).map(|i| line(i) + "\n").collect()
 }
 
-/// The template with what is to be repeated, repeated.
+/// The template with each `«text»*N` expanded.
 fn repeated(template: &str) -> String {
     let Some((before, rest)) = template.split_once('«') else { return template.to_string() };
     let (text, rest) = rest.split_once("»*").unwrap();
-    let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+    let digits = rest.find(|char: char| !char.is_ascii_digit()).unwrap_or(rest.len());
     let count: usize = rest[..digits].parse().unwrap();
     format!("{before}{}{}", text.repeat(count), repeated(&rest[digits..]))
 }

@@ -1,29 +1,30 @@
-//! Programs with their results, as the specification of Starlark has them. `check.py` runs the same files with
-//! starlark-go, so that the two implementations agree on every program but those of `differences.txt`.
+//! Conformance with the Starlark specification: programs with their expected results. `check.py` runs the same programs
+//! with starlark-go: the two implementations agree on all of them except those of `differences.txt`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use muster_policy::{Limits, Plain, Program};
+use muster_policy::{Limits, PolicyValue, Program};
 
 use crate::corpus::{Case, cases, folder};
 
-/// What our engine makes of a program: the text of `result`, or why it fails.
+/// The result of a program in our engine: the `repr` of `result`, or the error.
 fn outcome(case: &Case) -> String {
     let mut files = case.files.clone();
-    *files.get_mut("main.gsky").unwrap() += "\ndef told():\n    return repr(result)\n";
-    let told = Program::of_files(&files, Limits::default()).and_then(|program| program.call("told", &[]));
-    match told {
-        Ok(Plain::Text(text)) => text,
+    *files.get_mut("main.gsky").unwrap() += "\ndef shown():\n    return repr(result)\n";
+    let shown =
+        Program::compile_files(&files, Limits::default()).and_then(|program| program.call("shown", &[]));
+    match shown {
+        Ok(PolicyValue::Text(text)) => text,
         Ok(other) => panic!("{}: repr gives {other}", case.title),
         Err(error) => format!("error: {error}"),
     }
 }
 
-fn agrees(said: &str, expected: &str) -> bool {
+fn agrees(actual: &str, expected: &str) -> bool {
     match expected.strip_prefix("error:") {
-        Some(fragment) => said.starts_with("error:") && said.contains(fragment.trim()),
-        None => said == expected,
+        Some(fragment) => actual.starts_with("error:") && actual.contains(fragment.trim()),
+        None => actual == expected,
     }
 }
 
@@ -32,45 +33,48 @@ fn our_engine_agrees_with_every_program() {
     let cases = cases();
     let mut wrong = Vec::new();
     for case in &cases {
-        let said = outcome(case);
-        if !agrees(&said, &case.outcomes[0]) {
-            wrong.push(format!("{}\n  expected {}\n  and got  {said}", case.title, case.outcomes[0]));
+        let actual = outcome(case);
+        if !agrees(&actual, &case.outcomes[0]) {
+            wrong.push(format!("{}\n  expected {}\n  got      {actual}", case.title, case.outcomes[0]));
         }
     }
     println!("our engine agrees with {} of {} programs", cases.len() - wrong.len(), cases.len());
-    assert!(cases.len() >= 500, "only {} programs were found", cases.len());
+    assert!(cases.len() >= 500, "found only {} programs", cases.len());
     assert!(wrong.is_empty(), "{} programs differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
-fn what_is_called_a_difference_is_one() {
+fn listed_differences_between_interpreters_exist() {
     for case in cases() {
-        let told_apart = case.outcomes.first() != case.outcomes.last();
-        assert_eq!(told_apart, case.title.starts_with("differences.txt"), "{}", case.title);
+        let differs = case.outcomes.first() != case.outcomes.last();
+        assert_eq!(differs, case.title.starts_with("differences.txt"), "{}", case.title);
     }
 }
 
-/// A Python that has the other implementation.
+/// A Python interpreter with the package starlark-go.
 fn python() -> Option<PathBuf> {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/.venv/bin/python");
-    let said = std::env::var_os("MUSTER_PYTHON").map(PathBuf::from);
-    let has_it = |python: &PathBuf| {
+    let configured = std::env::var_os("MUSTER_PYTHON").map(PathBuf::from);
+    let has_package = |python: &PathBuf| {
         let tried = Command::new(python).args(["-c", "import starlark_go"]).output();
         tried.is_ok_and(|output| output.status.success())
     };
-    said.into_iter().chain([ours, PathBuf::from("python3")]).find(has_it)
+    configured.into_iter().chain([ours, PathBuf::from("python3")]).find(has_package)
 }
 
 #[test]
 fn starlark_go_agrees_with_every_program() {
     let Some(python) = python() else {
-        assert!(std::env::var_os("CI").is_none(), "no Python here has the package starlark-go");
-        println!("skipped: no Python here has the package starlark-go");
+        assert!(std::env::var_os("CI").is_none(), "no Python interpreter has the package starlark-go");
+        println!("skipped: no Python interpreter has the package starlark-go");
         return;
     };
     let output = Command::new(python).arg(folder().join("check.py")).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    println!("{said}");
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains(&format!("of {} programs", cases().len())), "it did not run all programs: {said}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    println!("{stdout}");
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        stdout.contains(&format!("of {} programs", cases().len())),
+        "it did not run all programs: {stdout}"
+    );
 }

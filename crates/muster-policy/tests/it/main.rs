@@ -1,6 +1,6 @@
-//! Policies from outside: as the language has it, and as people write them who mean no good.
+//! Integration tests of the public interface: conformance with Starlark, one worker, and the worker pool.
 
-// Clippy knows functions marked as tests; what they share is not one of them.
+// Clippy exempts only functions marked as tests, not their helpers.
 #![allow(clippy::unwrap_used)]
 
 mod conformance;

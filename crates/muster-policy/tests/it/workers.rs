@@ -1,51 +1,61 @@
-//! The policies of tenants, each in a process of its own: what hooks hear through it, and who is held up by whom.
+//! The worker pool: hooks answer as in process, and tenants do not delay each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use muster_core::job::{Exit, Topology};
-use muster_core::policy::{
-    Admission, Bundle, CandidateView, FailureView, Hook, JobView, Moment, NodeView, TenantView,
-};
+use muster_core::objects::job::{Exit, Topology};
+use muster_core::objects::policy::{Admission, FailureView, Hook, PolicyBundle};
+use muster_core::policy::{CandidateView, JobView, Moment, NodeView, TenantView};
 use muster_core::{JobId, Timestamp};
-use muster_policy::hooks::{self, Caller};
-use muster_policy::{Calls, Confinement, Limits, Patience, Plain, PolicyError, Program, Workers};
+use muster_policy::hooks::{self, HookExecutor};
+use muster_policy::{
+    CallBatch, Confinement, Limits, PolicyError, PolicyValue, Program, WorkerPool, WorkerPoolSettings,
+};
 
-use crate::worker::{bundle as files, launch};
+use crate::worker::{bundle as files, command};
 
-/// The bounds as they are, with time for a machine that runs all tests at once.
-fn patient() -> Confinement {
+/// Default limits, with deadlines for a machine that runs all tests at once.
+fn slow_machine_confinement() -> Confinement {
     let slow = Duration::from_secs(20);
-    let limits = Limits { time: slow, load_time: slow, ..Limits::default() };
+    let limits = Limits { call_time: slow, load_time: slow, ..Limits::default() };
     Confinement { call_time: slow, load_time: slow, cpu_seconds: 20, limits, ..Confinement::default() }
 }
 
-/// Nobody is short of time.
-fn generous() -> Patience {
-    Patience { share: Duration::from_secs(3_600), ..Patience::default() }
+fn unlimited_time_share() -> WorkerPoolSettings {
+    WorkerPoolSettings { time_share: Duration::from_secs(3_600), ..WorkerPoolSettings::default() }
 }
 
-fn workers(confinement: Confinement, patience: Patience) -> Workers {
-    Workers::new(launch(), confinement, patience)
+fn workers(confinement: Confinement, settings: WorkerPoolSettings) -> WorkerPool {
+    WorkerPool::new(command(), confinement, settings)
 }
 
-fn compiled(workers: &Workers, source: &str) -> Bundle {
+fn compiled(workers: &WorkerPool, source: &str) -> PolicyBundle {
     workers.compile(files(source)).unwrap()
 }
 
-/// What its function `f` answers to a number.
-fn asked(workers: &Workers, tenant: &str, bundle: &Bundle, number: i64) -> Result<Plain, String> {
-    let calls = Calls::one(vec![Plain::Int(number)]);
-    let answer = workers.ask(tenant, bundle, |guest| guest.call_each("policy.gsky", "f", &calls).remove(0));
+/// The answer of the function `f` to a number.
+fn query_f(
+    workers: &WorkerPool,
+    tenant: &str,
+    bundle: &PolicyBundle,
+    number: i64,
+) -> Result<PolicyValue, String> {
+    let calls = CallBatch::single(vec![PolicyValue::Int(number)]);
+    let answer =
+        workers.query(tenant, bundle, |session| session.call_each("policy.gsky", "f", &calls).remove(0));
     answer.map_err(|error| error.to_string())
 }
 
-/// Ask until there is another answer than that nobody is asked now.
-fn asked_in_the_end(workers: &Workers, tenant: &str, bundle: &Bundle) -> Result<Plain, String> {
-    let began = Instant::now();
+/// Query until `f` answers, for at most a minute.
+fn query_f_until_answered(
+    workers: &WorkerPool,
+    tenant: &str,
+    bundle: &PolicyBundle,
+) -> Result<PolicyValue, String> {
+    let started_at = Instant::now();
     loop {
-        let answer = asked(workers, tenant, bundle, 1);
-        if answer.is_ok() || began.elapsed() > Duration::from_secs(60) {
+        let answer = query_f(workers, tenant, bundle, 1);
+        if answer.is_ok() || started_at.elapsed() > Duration::from_secs(60) {
             return answer;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -119,39 +129,41 @@ fn candidate(number: u64, saves: bool) -> CandidateView {
     }
 }
 
-/// Everything that is asked of a caller.
-fn all_answers(caller: &impl Caller) -> Vec<String> {
+/// The answers of all hooks but `limit`, as text.
+fn all_answers(executor: &impl HookExecutor) -> Vec<String> {
     let failure =
         FailureView { exit: Exit::Code { code: 1 }, attempt: 2, failures: 3, ran_ms: 5, nodes: Vec::new() };
     let candidates = [candidate(1, true), candidate(2, false)];
     let nodes = [node("a", 8), node("b", 4)];
-    let mut said = Vec::new();
+    let mut answers = Vec::new();
     for gpus in 0..5 {
         let job = job(gpus);
-        said.push(format!("{:?}", hooks::admit(caller, &job)));
-        said.push(format!("{:?}", hooks::score(caller, &job, &nodes)));
-        said.push(format!("{:?}", hooks::priority(caller, &job, &tenant())));
-        said.push(format!("{:?}", hooks::victims(caller, &job, &candidates)));
-        said.push(format!("{:?}", hooks::retry(caller, &job, &failure)));
-        said.push(format!("{:?}", hooks::power(caller, &job)));
+        answers.push(format!("{:?}", hooks::admit(executor, &job)));
+        answers.push(format!("{:?}", hooks::score(executor, &job, &nodes)));
+        answers.push(format!("{:?}", hooks::priority(executor, &job, &tenant())));
+        answers.push(format!("{:?}", hooks::victims(executor, &job, &candidates)));
+        answers.push(format!("{:?}", hooks::retry(executor, &job, &failure)));
+        answers.push(format!("{:?}", hooks::power(executor, &job)));
     }
-    said
+    answers
 }
 
 #[test]
-fn a_bundle_compiled_in_a_worker_is_the_bundle_compiled_here() {
-    let workers = workers(patient(), generous());
+fn worker_and_in_process_compilation_agree() {
+    let workers = workers(slow_machine_confinement(), unlimited_time_share());
     let source = "def admit(job):\n    return job.labels.get('team') != 'x'\ndef power(job):\n    return 3\n";
-    let (here, _) = muster_policy::compile(files(source), Limits::default()).unwrap();
-    assert_eq!(compiled(&workers, source), here);
-    assert!(here.hooks.contains(&Hook::Power) && here.mentions.contains("team"));
-    let none = workers.compile(Default::default()).unwrap();
-    assert_eq!(none, muster_policy::compile(Default::default(), Limits::default()).unwrap().0);
-    for (wrong, told) in [("def admit(job, x):\n  pass", "asked as admit(job)"), ("x = (", "policy.gsky:1")] {
-        let said = workers.compile(files(wrong)).unwrap_err().to_string();
-        assert!(said.contains(told), "{said}");
+    let (in_process, _) = muster_policy::compile(files(source), Limits::default()).unwrap();
+    assert_eq!(compiled(&workers, source), in_process);
+    assert!(in_process.hooks.contains(&Hook::Power) && in_process.mentions.contains("team"));
+    let empty = workers.compile(Default::default()).unwrap();
+    assert_eq!(empty, muster_policy::compile(Default::default(), Limits::default()).unwrap().0);
+    for (source, expected) in
+        [("def admit(job, x):\n  pass", "calls it as admit(job)"), ("x = (", "policy.gsky:1")]
+    {
+        let error = workers.compile(files(source)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
-    assert_eq!(workers.processes().len(), 0, "who only compiles stays nowhere");
+    assert_eq!(workers.process_ids().len(), 0, "a compilation leaves no process");
 }
 
 const ALL: &str = "
@@ -174,144 +186,159 @@ def power(job):
 ";
 
 #[test]
-fn hooks_hear_through_a_worker_what_they_hear_here() {
+fn hooks_answer_the_same_in_a_worker_and_in_process() {
     let mut sources = files(ALL);
     sources.insert(
         "z.gsky".to_string(),
         "def priority(job, tenant):\n    return job.priority - 1\n".to_string(),
     );
-    let workers = workers(patient(), generous());
+    let workers = workers(slow_machine_confinement(), unlimited_time_share());
     let bundle = workers.compile(sources.clone()).unwrap();
-    let here = Program::of_files(&sources, patient().limits).unwrap();
-    let there = workers.ask("red", &bundle, |guest| Ok(all_answers(guest))).unwrap();
-    assert_eq!(there, all_answers(&here));
-    assert!(there.iter().any(|said| said.contains("one is none")), "{there:?}");
+    let in_process = Program::compile_files(&sources, slow_machine_confinement().limits).unwrap();
+    let in_worker = workers.query("red", &bundle, |session| Ok(all_answers(session))).unwrap();
+    assert_eq!(in_worker, all_answers(&in_process));
+    assert!(in_worker.iter().any(|answer| answer.contains("one is none")), "{in_worker:?}");
 
-    // Many by one letter: one call that fails spoils no other.
+    // Many calls in one message: a failed call affects no other.
     let all: Vec<JobView> = (0..200).map(job).collect();
     let jobs: Vec<&JobView> = all.iter().collect();
-    let many = workers.ask("red", &bundle, |guest| Ok(hooks::admit_each(guest, &jobs))).unwrap();
-    assert_eq!(many, hooks::admit_each(&here, &jobs));
+    let many = workers.query("red", &bundle, |session| Ok(hooks::admit_each(session, &jobs))).unwrap();
+    assert_eq!(many, hooks::admit_each(&in_process, &jobs));
     assert_eq!(many[1], Ok(Admission::Refuse { why: "one is none".to_string() }));
     assert!(many[3].is_err() && many[4].is_ok(), "{many:?}");
     let nodes = [node("a", 8), node("b", 4)];
-    let many = workers.ask("red", &bundle, |guest| Ok(hooks::score_each(guest, &jobs, &nodes))).unwrap();
-    assert_eq!(many, hooks::score_each(&here, &jobs, &nodes));
+    let many =
+        workers.query("red", &bundle, |session| Ok(hooks::score_each(session, &jobs, &nodes))).unwrap();
+    assert_eq!(many, hooks::score_each(&in_process, &jobs, &nodes));
     assert!(many[1].is_err(), "{many:?}");
     assert_eq!((&many[2], &many[199]), (&Ok(vec![0, 4_000]), &Ok(vec![0, 4_000])));
-    assert_eq!(workers.processes().len(), 1);
+    assert_eq!(workers.process_ids().len(), 1);
 }
 
-/// More memory than a process may have.
+/// Allocates `x` GiB, which exceeds the memory limit from 1 on.
 const GREEDY: &str = "def f(x):\n    return len('a' * (x << 30))\n";
 
 #[test]
-fn who_was_ended_is_not_asked_until_it_has_rested() {
-    let patience = Patience { rest: Duration::from_secs(3_600), ..generous() };
-    let workers = workers(patient(), patience);
+fn a_failed_tenant_is_not_called_during_backoff() {
+    let settings = WorkerPoolSettings { backoff: Duration::from_secs(3_600), ..unlimited_time_share() };
+    let workers = workers(slow_machine_confinement(), settings);
     let bundle = compiled(&workers, GREEDY);
-    assert_eq!(asked(&workers, "red", &bundle, 0), Ok(Plain::Int(0)));
-    let said = asked(&workers, "red", &bundle, 1).unwrap_err();
-    assert!(said.contains("no answer"), "{said}");
-    assert_eq!(workers.processes().len(), 0);
-    // At once, in the same words, and without a new process; whoever else has the same policies is asked.
-    assert_eq!(asked(&workers, "red", &bundle, 0), Err(said));
-    assert_eq!(workers.processes().len(), 0);
-    assert_eq!(asked(&workers, "blue", &bundle, 0), Ok(Plain::Int(0)));
-    // Other policies are another matter.
+    assert_eq!(query_f(&workers, "red", &bundle, 0), Ok(PolicyValue::Int(0)));
+    let error = query_f(&workers, "red", &bundle, 1).unwrap_err();
+    assert!(error.contains("exceeded its memory limit"), "{error}");
+    assert_eq!(workers.process_ids().len(), 0);
+    // The same error at once, without a new process. Another tenant with the same policies is not affected.
+    assert_eq!(query_f(&workers, "red", &bundle, 0), Err(error));
+    assert_eq!(workers.process_ids().len(), 0);
+    assert_eq!(query_f(&workers, "blue", &bundle, 0), Ok(PolicyValue::Int(0)));
+    // A new bundle ends the backoff.
     let other = compiled(&workers, "def f(x):\n    return 'well'\n");
-    assert_eq!(asked(&workers, "red", &other, 1), Ok(Plain::text("well")));
+    assert_eq!(query_f(&workers, "red", &other, 1), Ok(PolicyValue::text("well")));
 }
 
 #[test]
-fn who_has_rested_is_asked_again() {
-    let patience = Patience { rest: Duration::from_millis(50), ..generous() };
-    let workers = workers(patient(), patience);
+fn a_tenant_is_called_again_after_backoff() {
+    let settings = WorkerPoolSettings { backoff: Duration::from_millis(50), ..unlimited_time_share() };
+    let workers = workers(slow_machine_confinement(), settings);
     let source = "def f(x):\n    return 'well'\n";
     let bundle = compiled(&workers, source);
-    assert_eq!(asked(&workers, "red", &bundle, 1), Ok(Plain::text("well")));
-    let id = workers.processes()["red"];
+    assert_eq!(query_f(&workers, "red", &bundle, 1), Ok(PolicyValue::text("well")));
+    let id = workers.process_ids()["red"];
     let process = rustix::process::Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
     rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
-    assert!(asked(&workers, "red", &bundle, 1).unwrap_err().contains("signal 9"));
-    assert_eq!(asked_in_the_end(&workers, "red", &bundle), Ok(Plain::text("well")));
-    assert_ne!(workers.processes()["red"], id);
+    assert!(query_f(&workers, "red", &bundle, 1).unwrap_err().contains("signal 9"));
+    assert_eq!(query_f_until_answered(&workers, "red", &bundle), Ok(PolicyValue::text("well")));
+    assert_ne!(workers.process_ids()["red"], id);
 }
 
 #[test]
-fn who_was_asked_longest_ago_makes_room() {
-    let workers = workers(patient(), Patience { processes: 2, ..generous() });
+fn the_least_recently_used_process_is_stopped_first() {
+    let workers = workers(
+        slow_machine_confinement(),
+        WorkerPoolSettings { processes_max: 2, ..unlimited_time_share() },
+    );
     let bundle = compiled(&workers, "def f(x):\n    return x\n");
     for tenant in ["red", "blue", "red", "green"] {
-        assert_eq!(asked(&workers, tenant, &bundle, 7), Ok(Plain::Int(7)), "{tenant}");
+        assert_eq!(query_f(&workers, tenant, &bundle, 7), Ok(PolicyValue::Int(7)), "{tenant}");
     }
-    assert_eq!(workers.processes().into_keys().collect::<Vec<_>>(), ["green", "red"]);
-    assert_eq!(asked(&workers, "blue", &bundle, 7), Ok(Plain::Int(7)), "who made room is asked as before");
-    assert_eq!(workers.processes().into_keys().collect::<Vec<_>>(), ["blue", "green"]);
+    assert_eq!(workers.process_ids().into_keys().collect::<Vec<_>>(), ["green", "red"]);
+    assert_eq!(
+        query_f(&workers, "blue", &bundle, 7),
+        Ok(PolicyValue::Int(7)),
+        "a stopped worker is started again"
+    );
+    assert_eq!(workers.process_ids().into_keys().collect::<Vec<_>>(), ["blue", "green"]);
 }
 
 #[test]
-fn nobody_waits_for_a_process_longer_than_for_an_answer() {
+fn waiting_for_a_process_start_is_bounded_by_the_call_timeout() {
     let slow = "x = [i for i in range(20000)]\ndef f(x):\n    return x\n";
-    let bounds = Confinement { call_time: Duration::from_millis(1), ..patient() };
-    let workers = workers(bounds, generous());
+    let confinement = Confinement { call_time: Duration::from_millis(1), ..slow_machine_confinement() };
+    let workers = workers(confinement, unlimited_time_share());
     let bundle = compiled(&workers, slow);
-    let said = asked(&workers, "red", &bundle, 1).unwrap_err();
-    assert!(said.contains("its process is being started"), "{said}");
-    // It goes on starting beside, and is there in the end. Then a millisecond may still be too short, and that is told.
-    let began = Instant::now();
+    let error = query_f(&workers, "red", &bundle, 1).unwrap_err();
+    assert!(error.contains("the policy worker is starting"), "{error}");
+    // The start continues in the background. After it, a millisecond may still be too short, which is another error.
+    let started_at = Instant::now();
     loop {
-        let said = asked(&workers, "red", &bundle, 1);
-        if !said.as_ref().is_err_and(|said| said.contains("being started")) {
+        let answer = query_f(&workers, "red", &bundle, 1);
+        if !answer.as_ref().is_err_and(|error| error.contains("is starting")) {
             break;
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "it never starts");
+        assert!(started_at.elapsed() < Duration::from_secs(60), "it never starts");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_tenant_has_its_share_of_time_and_others_have_theirs() {
-    let patience =
-        Patience { share: Duration::from_micros(1), span: Duration::from_secs(3_600), ..Patience::default() };
-    let workers = workers(patient(), patience);
+fn exhausting_one_tenants_time_share_does_not_block_another() {
+    let settings = WorkerPoolSettings {
+        time_share: Duration::from_micros(1),
+        share_period: Duration::from_secs(3_600),
+        ..WorkerPoolSettings::default()
+    };
+    let workers = workers(slow_machine_confinement(), settings);
     let bundle = compiled(&workers, "def f(x):\n    return x\n");
-    assert_eq!(asked(&workers, "red", &bundle, 1), Ok(Plain::Int(1)));
-    let said = asked(&workers, "red", &bundle, 1).unwrap_err();
-    assert!(said.contains("all the time there is for it"), "{said}");
-    assert_eq!(asked(&workers, "blue", &bundle, 1), Ok(Plain::Int(1)));
+    assert_eq!(query_f(&workers, "red", &bundle, 1), Ok(PolicyValue::Int(1)));
+    let error = query_f(&workers, "red", &bundle, 1).unwrap_err();
+    assert!(error.contains("has used up its share of policy time"), "{error}");
+    assert_eq!(query_f(&workers, "blue", &bundle, 1), Ok(PolicyValue::Int(1)));
 }
 
-/// Of a batch the question itself is answered, with an error for each call: that hides no end of a worker.
+/// A batched query succeeds with an error for each call. The failure of the worker still counts.
 #[test]
-fn a_bundle_that_ends_its_worker_again_and_again_is_suspended() {
-    let patience = Patience { rest: Duration::from_millis(1), ..Patience::of_cluster() };
-    let workers = workers(patient(), patience);
+fn a_bundle_is_suspended_after_repeated_worker_failures() {
+    let settings =
+        WorkerPoolSettings { backoff: Duration::from_millis(1), ..WorkerPoolSettings::for_cluster() };
+    let workers = workers(slow_machine_confinement(), settings);
     let bundle = compiled(&workers, GREEDY);
-    let calls = Calls::of_rows([[Plain::Int(0)], [Plain::Int(1)]]);
-    let ask = || workers.ask("1", &bundle, |guest| Ok(guest.call_each("policy.gsky", "f", &calls)));
-    let mut ends = 0;
-    while workers.suspended("1").is_none() {
-        assert!(ends < 3, "it is not suspended");
-        let ended = ask().is_ok_and(|said| said.iter().all(Result::is_err));
-        ends += usize::from(ended);
+    let calls = CallBatch::from_rows([[PolicyValue::Int(0)], [PolicyValue::Int(1)]]);
+    let query = || workers.query("1", &bundle, |session| Ok(session.call_each("policy.gsky", "f", &calls)));
+    let mut failures = 0;
+    while workers.suspension_reason("1").is_none() {
+        assert!(failures < 3, "it is not suspended");
+        let failed = query().is_ok_and(|answers| answers.iter().all(Result::is_err));
+        failures += usize::from(failed);
     }
-    assert_eq!(ends, 3);
-    let said = ask().unwrap_err().to_string();
-    assert!(said.contains("suspended") && workers.suspended("1") == Some(said), "in the same words");
-    assert_eq!(workers.suspended("2"), None);
-    assert_eq!(workers.processes().len(), 0);
+    assert_eq!(failures, 3);
+    let error = query().unwrap_err().to_string();
+    assert!(error.contains("suspended") && workers.suspension_reason("1") == Some(error), "the same error");
+    assert_eq!(workers.suspension_reason("2"), None);
+    assert_eq!(workers.process_ids().len(), 0);
 }
 
-/// Letters of one batch are sent its values once, and every call is answered in its place.
+/// The values of a batch are sent once, and every call has its answer at its index.
 #[test]
-fn a_batch_of_many_letters_is_answered_in_order() {
-    let workers = workers(patient(), Patience::of_cluster());
+fn a_batch_split_over_many_messages_is_answered_in_order() {
+    let workers = workers(slow_machine_confinement(), WorkerPoolSettings::for_cluster());
     let bundle = compiled(&workers, "def f(x, y):\n    return x.gpus * 1000 + y\n");
-    let first = |gpus| Plain::Record(vec![("gpus", Plain::Int(gpus)), ("name", Plain::text("n"))]);
-    let calls = Calls::of_pairs((0..100).map(first).collect(), (0..100).map(Plain::Int).collect());
-    let said = workers.ask("1", &bundle, |guest| Ok(guest.call_each("policy.gsky", "f", &calls))).unwrap();
-    let row = |x: i64| (0..100).map(move |y| Ok(Plain::Int(x * 1000 + y)));
-    let expected: Vec<Result<Plain, PolicyError>> = (0..100).flat_map(row).collect();
-    assert_eq!(said, expected);
+    let first =
+        |gpus| PolicyValue::Record(vec![("gpus", PolicyValue::Int(gpus)), ("name", PolicyValue::text("n"))]);
+    let calls =
+        CallBatch::from_pairs((0..100).map(first).collect(), (0..100).map(PolicyValue::Int).collect());
+    let answers =
+        workers.query("1", &bundle, |session| Ok(session.call_each("policy.gsky", "f", &calls))).unwrap();
+    let row = |x: i64| (0..100).map(move |y| Ok(PolicyValue::Int(x * 1000 + y)));
+    let expected: Vec<Result<PolicyValue, PolicyError>> = (0..100).flat_map(row).collect();
+    assert_eq!(answers, expected);
 }

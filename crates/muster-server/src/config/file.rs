@@ -1,4 +1,4 @@
-//! Source: the YAML file. The table of keys leads the reading, so every scalar keeps its text and its place.
+//! Source: the YAML file. The table of keys drives the parsing, so every scalar keeps its text and its position.
 
 use std::fmt;
 use std::path::Path;
@@ -10,47 +10,49 @@ use serde::de::{
 use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter};
 
 use super::nearest;
-use super::problem::{Mark, Place, Problem, Wrong};
-use super::value::{Kind, Raw};
+use super::problem::{FilePosition, Problem, ProblemKind, ValueSource};
+use super::value::{RawValue, ValueKind};
 use super::{RawConfig, keys};
 
-/// Read a file. What is wrong with it is noted in the answer, beside what is right.
+/// Read a file. The result holds its values and its problems.
 pub(super) fn read(path: &Path) -> RawConfig {
     match std::fs::read_to_string(path) {
         Ok(text) => parse(path, &text),
         Err(error) => {
             let mut raw = RawConfig::default();
-            let mark = Mark { path: path.to_path_buf(), line: 0, column: 0, text: String::new() };
+            let position = FilePosition { path: path.to_path_buf(), line: 0, column: 0, text: String::new() };
             raw.problems.push(Problem {
-                place: Place::File(mark),
-                wrong: Wrong::Unreadable { why: error.to_string() },
+                source: ValueSource::File(position),
+                kind: ProblemKind::Unreadable { why: error.to_string() },
             });
             raw
         }
     }
 }
 
-/// Read a text that came from `path`.
+/// Parse a text that was read from `path`.
 pub(super) fn parse(path: &Path, text: &str) -> RawConfig {
-    let mut reading = Reading { path, text, raw: RawConfig::default() };
-    let section = Section { prefix: "", reading: &mut reading };
+    let mut reader = FileReader { path, text, raw: RawConfig::default() };
+    let section = Section { prefix: "", reader: &mut reader };
     let read =
         serde_saphyr::with_deserializer_from_str(text, |deserializer| section.deserialize(deserializer));
     if let Err(error) = read {
         let error = error.without_snippet();
-        reading.note(error.location().unwrap_or(Location::UNKNOWN), Wrong::Yaml(sentence(error)));
+        let kind = ProblemKind::Yaml(yaml_error_message(error));
+        reader.push_problem(error.location().unwrap_or(Location::UNKNOWN), kind);
     }
-    reading.raw
+    reader.raw
 }
 
-/// What the reader says, less its own account of the place, in words of the file rather than of the parser.
-fn sentence(error: &Error) -> String {
-    let said = error.render_with_formatter(&UserMessageFormatter);
-    let end = said.find(" at line ").unwrap_or(said.len());
-    let said = said[..end].trim();
-    let twice =
-        said.strip_prefix("duplicate mapping key: ").and_then(|rest| rest.strip_suffix(" not allowed here"));
-    match (said, twice) {
+/// The message of the YAML parser without its position, in terms of the file rather than of the parser.
+fn yaml_error_message(error: &Error) -> String {
+    let message = error.render_with_formatter(&UserMessageFormatter);
+    let end = message.find(" at line ").unwrap_or(message.len());
+    let message = message[..end].trim();
+    let duplicate = message
+        .strip_prefix("duplicate mapping key: ")
+        .and_then(|rest| rest.strip_suffix(" not allowed here"));
+    match (message, duplicate) {
         (_, Some(key)) => format!("the key `{key}` is written twice; keep one"),
         ("expected string scalar", _) => {
             "a single value is expected here, not a list or a section".to_string()
@@ -62,36 +64,36 @@ fn sentence(error: &Error) -> String {
     }
 }
 
-struct Reading<'a> {
+struct FileReader<'a> {
     path: &'a Path,
     text: &'a str,
     raw: RawConfig,
 }
 
-impl Reading<'_> {
-    fn place(&self, location: Location) -> Place {
-        Place::File(Mark::new(self.path, self.text, location))
+impl FileReader<'_> {
+    fn source_at(&self, location: Location) -> ValueSource {
+        ValueSource::File(FilePosition::new(self.path, self.text, location))
     }
 
-    fn note(&mut self, location: Location, wrong: Wrong) {
-        let place = self.place(location);
-        self.raw.problems.push(Problem { place, wrong });
+    fn push_problem(&mut self, location: Location, kind: ProblemKind) {
+        let source = self.source_at(location);
+        self.raw.problems.push(Problem { source, kind });
     }
 
-    fn keep(&mut self, key: &'static str, value: Raw, location: Location) {
-        let place = self.place(location);
-        self.raw.say(key, value, place);
+    fn push_value(&mut self, key: &'static str, value: RawValue, location: Location) {
+        let source = self.source_at(location);
+        self.raw.set(key, value, source);
     }
 }
 
-/// The keys below one name.
+/// The keys below one name; the prefix of the root is empty.
 struct Section<'r, 'a> {
     prefix: &'r str,
-    reading: &'r mut Reading<'a>,
+    reader: &'r mut FileReader<'a>,
 }
 
 impl Section<'_, '_> {
-    fn take<'de, A: MapAccess<'de>>(
+    fn read_key<'de, A: MapAccess<'de>>(
         &mut self,
         written: Spanned<String>,
         map: &mut A,
@@ -100,33 +102,34 @@ impl Section<'_, '_> {
             "" => written.value,
             prefix => format!("{prefix}.{}", written.value),
         };
-        if let Some((whole, why)) = keys::inert(&name) {
-            self.reading.raw.warn_inert(whole, why);
+        if let Some((whole, why)) = keys::find_inert(&name) {
+            self.reader.raw.warn_inert(whole, why);
             return map.next_value::<IgnoredAny>().map(drop);
         }
-        if let Some(key) = keys::find(&name) {
-            return self.take_value(key, map);
+        if let (Some(key), Some(spelling)) = (keys::find(&name), keys::spelling(&name)) {
+            return self.read_value(spelling, key.kind, map);
         }
         if keys::is_section(&name) {
-            return map.next_value_seed(Section { prefix: &name, reading: self.reading });
+            return map.next_value_seed(Section { prefix: &name, reader: self.reader });
         }
         let meant = nearest(&name, keys::names());
-        self.reading.note(written.referenced, Wrong::UnknownKey { key: name, meant });
+        self.reader.push_problem(written.referenced, ProblemKind::UnknownKey { key: name, meant });
         map.next_value::<IgnoredAny>().map(drop)
     }
 
-    /// A key without a value says nothing, as if its line were a comment.
-    fn take_value<'de, A: MapAccess<'de>>(
+    /// A key without a value sets nothing.
+    fn read_value<'de, A: MapAccess<'de>>(
         &mut self,
-        key: &'static keys::Key,
+        key: &'static str,
+        kind: ValueKind,
         map: &mut A,
     ) -> Result<(), A::Error> {
-        if key.kind == Kind::List {
-            if let Some(list) = map.next_value::<Option<Spanned<Texts>>>()? {
-                self.reading.keep(key.name, Raw::Many(list.value.0), list.referenced);
+        if kind == ValueKind::List {
+            if let Some(list) = map.next_value::<Option<Spanned<StringList>>>()? {
+                self.reader.push_value(key, RawValue::Many(list.value.0), list.referenced);
             }
         } else if let Some(text) = map.next_value::<Option<Spanned<String>>>()? {
-            self.reading.keep(key.name, Raw::One(text.value), text.referenced);
+            self.reader.push_value(key, RawValue::One(text.value), text.referenced);
         }
         Ok(())
     }
@@ -161,42 +164,42 @@ impl<'de> Visitor<'de> for Section<'_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
         while let Some(written) = map.next_key::<Spanned<String>>()? {
-            self.take(written, &mut map)?;
+            self.read_key(written, &mut map)?;
         }
         Ok(())
     }
 }
 
 /// One text, or a list of them.
-struct Texts(Vec<String>);
+struct StringList(Vec<String>);
 
-impl<'de> Deserialize<'de> for Texts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Texts, D::Error> {
-        deserializer.deserialize_any(TextsVisitor)
+impl<'de> Deserialize<'de> for StringList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StringList, D::Error> {
+        deserializer.deserialize_any(StringListVisitor)
     }
 }
 
-struct TextsVisitor;
+struct StringListVisitor;
 
-impl<'de> Visitor<'de> for TextsVisitor {
-    type Value = Texts;
+impl<'de> Visitor<'de> for StringListVisitor {
+    type Value = StringList;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text or a list of texts")
     }
 
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Texts, E> {
-        match Kind::List.read(&Raw::One(text.to_string())) {
-            Some(super::value::Value::List(texts)) => Ok(Texts(texts)),
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<StringList, E> {
+        match ValueKind::List.parse(&RawValue::One(text.to_string())) {
+            Some(super::value::Value::List(texts)) => Ok(StringList(texts)),
             _ => Err(E::invalid_value(Unexpected::Str(text), &self)),
         }
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Texts, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<StringList, A::Error> {
         let mut texts = Vec::new();
         while let Some(text) = list.next_element::<Option<String>>()? {
             texts.push(text.ok_or_else(|| A::Error::custom("a text is missing in this list"))?);
         }
-        Ok(Texts(texts))
+        Ok(StringList(texts))
     }
 }

@@ -1,216 +1,260 @@
-//! Every key there is: its kind, what it is when nobody says anything, and what it means.
+//! The table of configuration keys: kind of value, default, description; and the aliases of keys.
 //!
-//! The table is the only list. Files, variables, `muster config show` and the messages are made from it.
+//! This is the only list of keys. Files, variables, `muster config show` and error messages use it.
 
-use muster_core::settings::PRIORITY_MAX;
+use muster_core::objects::settings::PRIORITY_MAX;
 
-use super::value::Kind;
+use super::value::ValueKind;
 
-/// One key.
 pub(super) struct Key {
     /// With dots between the levels.
     pub name: &'static str,
-    pub kind: Kind,
-    /// As it would be written; empty when nothing is set.
+    pub kind: ValueKind,
+    /// As it would be written; empty if nothing is set.
     pub default: &'static str,
     /// For `muster config show`.
-    pub about: &'static str,
+    pub description: &'static str,
 }
 
-const fn key(name: &'static str, kind: Kind, default: &'static str, about: &'static str) -> Key {
-    Key { name, kind, default, about }
+const fn key(name: &'static str, kind: ValueKind, default: &'static str, description: &'static str) -> Key {
+    Key { name, kind, default, description }
 }
 
-const fn from(min: i64) -> Kind {
-    Kind::Integer { min, max: i64::MAX }
+const fn at_least(min: i64) -> ValueKind {
+    ValueKind::Integer { min, max: i64::MAX }
 }
 
-const fn between(min: i64, max: i64) -> Kind {
-    Kind::Integer { min, max }
+const fn between(min: i64, max: i64) -> ValueKind {
+    ValueKind::Integer { min, max }
 }
 
-const PORT: Kind = between(0, 65_535);
-/// An hour: a longer pause between two looks at the same thing is a typing error.
-const PAUSE_MS: Kind = between(1, 3_600_000);
-/// Below lies the idle temperature of a GPU, above its shutdown.
-const THERMAL: Kind = Kind::Celsius { min: 40.0, max: 110.0 };
-const LEVELS: Kind = Kind::Word(&["error", "warn", "info", "debug", "trace"]);
-const OBJECTIVES: Kind = Kind::Word(&["fair", "fast"]);
-const FAILURES: Kind = Kind::Word(&["closed", "open"]);
-const REPARTITIONS: Kind = Kind::Word(&["off", "propose", "apply"]);
-const WEIGHT: Kind = between(0, 1_000_000);
-const SSL_MODES: Kind = Kind::Word(&["disable", "prefer", "require", "verify-ca", "verify-full"]);
+const PORT: ValueKind = between(0, 65_535);
+/// At most an hour: a longer interval is a typing error.
+const INTERVAL_RANGE_MS: ValueKind = between(1, 3_600_000);
+/// Between the idle temperature of a GPU and its thermal shutdown.
+const THERMAL_RANGE_C: ValueKind = ValueKind::Celsius { min: 40.0, max: 110.0 };
+const LOG_LEVELS: ValueKind = ValueKind::Choice(&["error", "warn", "info", "debug", "trace"]);
+const OBJECTIVES: ValueKind = ValueKind::Choice(&["fair", "fast"]);
+const POLICY_FAILURE_MODES: ValueKind = ValueKind::Choice(&["closed", "open"]);
+const REPARTITION_MODES: ValueKind = ValueKind::Choice(&["off", "propose", "apply"]);
+const WEIGHT: ValueKind = between(0, 1_000_000);
+const SSL_MODES: ValueKind = ValueKind::Choice(&["disable", "prefer", "require", "verify-ca", "verify-full"]);
 
-/// Every key of this version. Sorted by section as people meet them.
+/// All keys, by section.
 pub(super) const KEYS: &[Key] = &[
     key(
         "environment",
-        Kind::Text,
+        ValueKind::Text,
         "development",
-        "a name for this installation, told to the trace collector",
+        "name of this installation; sent to the trace collector as deployment.environment.name",
     ),
-    key("listen", Kind::Address, "127.0.0.1:8080", "where HTTP is served"),
-    key("data_dir", Kind::Text, "./muster-data", "folder of the database, certificates and tokens"),
-    key("cluster", Kind::Text, "", "file that describes a simulated cluster"),
+    key("listen", ValueKind::Address, "127.0.0.1:8080", "address of HTTP"),
+    key("data_dir", ValueKind::Text, "./muster-data", "folder of the database, certificates and tokens"),
+    key("cluster", ValueKind::Text, "", "file that describes a simulated cluster"),
     key(
         "policies.dir",
-        Kind::Text,
+        ValueKind::Text,
         "",
-        "folder of policies that are in force as it has them, whenever it changes",
+        "folder of policy files; applied at start and whenever a file changes",
     ),
     key(
         "auth.mode",
-        Kind::Word(&["local", "tokens"]),
+        ValueKind::Choice(&["local", "tokens"]),
         "local",
-        "who may ask: everybody on this machine, or tokens",
+        "who may call: everybody on this machine (`local`), or holders of a token (`tokens`)",
     ),
-    key("log.format", Kind::Word(&["console", "json"]), "console", "how log lines look"),
-    key("log.level", LEVELS, "info", "least severity that is logged; RUST_LOG refines it"),
-    // The planner and the guards.
-    key("scheduler.scheduling_interval_ms", PAUSE_MS, "1000", "longest pause between two plans"),
-    key("scheduler.max_queue_size", from(1), "1000000", "most jobs waiting at once"),
+    key(
+        "log.format",
+        ValueKind::Choice(&["console", "json"]),
+        "console",
+        "format of log lines: `console` for people, `json` for programs",
+    ),
+    key("log.level", LOG_LEVELS, "info", "least severity that is logged; RUST_LOG takes precedence"),
+    // The settings of the core.
+    key(
+        "scheduler.scheduling_interval_ms",
+        INTERVAL_RANGE_MS,
+        "1000",
+        "longest pause between two planning rounds",
+    ),
+    key("scheduler.max_queue_size", at_least(1), "1000000", "most jobs waiting at once"),
     key(
         "scheduler.max_jobs_per_tenant",
-        from(0),
+        at_least(0),
         "200000",
         "most jobs of one tenant that have not ended; 0 for no limit",
     ),
-    key("scheduler.enable_preemption", Kind::Flag, "true", "whether running jobs may be displaced"),
-    key("scheduler.enable_gang_scheduling", Kind::Flag, "true", "whether jobs of several tasks are accepted"),
-    key("scheduler.enable_thermal_aware", Kind::Flag, "true", "whether hot GPUs are avoided"),
-    key("scheduler.thermal_threshold", THERMAL, "75", "temperature above which a GPU cools first"),
+    key("scheduler.enable_preemption", ValueKind::Bool, "true", "whether running jobs may be preempted"),
+    key(
+        "scheduler.enable_gang_scheduling",
+        ValueKind::Bool,
+        "true",
+        "whether jobs of several tasks are accepted",
+    ),
+    key("scheduler.enable_thermal_aware", ValueKind::Bool, "true", "whether hot GPUs are avoided"),
+    key(
+        "scheduler.thermal_threshold",
+        THERMAL_RANGE_C,
+        "75",
+        "temperature above which a GPU gets no new job until it has cooled",
+    ),
     key(
         "scheduler.default_priority",
         between(0, PRIORITY_MAX as i64),
         "100",
-        "priority of a job that names none",
+        "priority of a job without one",
     ),
-    key("scheduler.cooling", Kind::Duration, "5m", "how long a hot GPU cools"),
+    key(
+        "scheduler.cooling",
+        ValueKind::Duration,
+        "5m",
+        "time for which a GPU above the threshold gets no new job",
+    ),
     key(
         "scheduler.repartition",
-        REPARTITIONS,
+        REPARTITION_MODES,
         "propose",
-        "what is done about idle GPUs that are partitioned otherwise than needed: `off`, `propose` or `apply`",
+        "repartitioning of idle GPUs whose MIG layout fits no waiting job: `off`, `propose` or `apply`",
     ),
     key(
         "scheduler.ruleset",
-        Kind::Text,
+        ValueKind::Text,
         "",
-        "the ruleset of the policies that counts; the only one where none is named",
+        "active ruleset of the policies; if empty, the only one registered",
     ),
     key(
         "scheduler.policy_failure",
-        FAILURES,
+        POLICY_FAILURE_MODES,
         "closed",
-        "what a policy that fails means: its jobs wait (`closed`), or as if it had not been asked (`open`)",
+        "when a policy hook fails: the job waits (`closed`), or the hook is ignored (`open`)",
     ),
     key(
         "scheduler.utc_offset_minutes",
         between(-720, 840),
         "0",
-        "how far the clocks are ahead of UTC, for policies that look at the hour",
+        "offset of local time from UTC, for policies that use the hour",
     ),
-    key("scheduler.repartition_after", Kind::Duration, "1m", "only for jobs that have waited this long"),
+    key(
+        "scheduler.repartition_after",
+        ValueKind::Duration,
+        "1m",
+        "least wait of a job before GPUs are repartitioned for it",
+    ),
     key(
         "scheduler.repartition_cooldown",
-        Kind::Duration,
+        ValueKind::Duration,
         "10m",
-        "a GPU that was partitioned stays so this long",
+        "least time between two repartitionings of a GPU",
     ),
     key(
         "scheduler.defragment",
-        Kind::Flag,
+        ValueKind::Bool,
         "false",
-        "whether jobs that save their work are moved so that others fit, where that pays",
+        "defragmentation: whether jobs that save checkpoints are moved so that a waiting job fits",
     ),
-    key("scheduler.weight_waste", WEIGHT, "1000", "what GPU that is going to be left over counts in a score"),
-    key("scheduler.weight_locality", WEIGHT, "1000", "what slow links between the GPUs of a task count"),
-    key("scheduler.weight_health", WEIGHT, "1000", "what GPUs that are warm or have had errors count"),
+    key("scheduler.weight_fragmentation", WEIGHT, "1000", "weight of fragmentation (score term `waste`)"),
+    key(
+        "scheduler.weight_locality",
+        WEIGHT,
+        "1000",
+        "weight of locality: slow links between the GPUs of a task",
+    ),
+    key("scheduler.weight_health", WEIGHT, "1000", "weight of GPU health: warm GPUs and GPUs with errors"),
     key(
         "scheduler.objective",
         OBJECTIVES,
         "fair",
-        "what the order is for: `fair` shares, or jobs done `fast`",
+        "objective of the queue order: `fair` (fair share) or `fast` (least expected remaining GPU time)",
     ),
-    key("scheduler.aging_after", Kind::Duration, "5m", "wait before a job's priority begins to grow"),
+    key(
+        "scheduler.aging_after",
+        ValueKind::Duration,
+        "5m",
+        "wait before aging begins to raise a job's priority",
+    ),
     key(
         "scheduler.aging_per_minute",
         between(0, PRIORITY_MAX as i64),
         "10",
-        "priority gained per minute of waiting",
+        "priority gained per minute of waiting (aging)",
     ),
-    key("scheduler.aging_max", between(0, PRIORITY_MAX as i64), "500", "most that waiting can add"),
+    key("scheduler.aging_max", between(0, PRIORITY_MAX as i64), "500", "most priority gained by aging"),
     key(
         "scheduler.fair_share_max",
         between(0, PRIORITY_MAX as i64),
         "400",
-        "priority lost by who has far more than their fair share; half of it at just the share",
+        "largest fair-share penalty on priority; half of it at exactly the fair share",
     ),
-    key("scheduler.usage_half_life", Kind::Duration, "7d", "past usage counts half after this time"),
+    key(
+        "scheduler.usage_half_life",
+        ValueKind::Duration,
+        "7d",
+        "half-life of decayed usage: past usage counts half after this time",
+    ),
     key(
         "scheduler.max_wait",
-        Kind::Duration,
+        ValueKind::Duration,
         "12h",
-        "wait after which only jobs with a time limit may pass a job",
+        "wait after which a job is overdue: only jobs with a time limit may backfill ahead of it",
     ),
-    key(
-        "scheduler.reservations",
-        between(0, 1_000),
-        "16",
-        "how many blocked jobs have a place in the future",
-    ),
+    key("scheduler.reservations", between(0, 1_000), "16", "most blocked jobs with a reservation"),
     key(
         "scheduler.reserve_one_node_in",
         between(1, 1_000_000),
         "8",
-        "no more of them once one node in so many is needed for those there are",
+        "no further reservations once they cover 1/N of the nodes",
     ),
     key(
         "scheduler.default_runtime",
-        Kind::Duration,
+        ValueKind::Duration,
         "1h",
-        "how long a job without a time limit is expected to run while nothing is known",
+        "runtime estimate of a job without a time limit and without history",
     ),
-    key("scheduler.min_runtime", Kind::Duration, "0s", "a job that ran for less is not displaced"),
+    key("scheduler.min_runtime", ValueKind::Duration, "0s", "a job that has run for less is not preempted"),
     key(
         "scheduler.preemption_cooldown",
-        Kind::Duration,
+        ValueKind::Duration,
         "10m",
-        "a job that was displaced runs this long undisturbed when it is back",
+        "time for which a preempted job is not preempted again after it restarts",
+    ),
+    key("scheduler.stop_grace", ValueKind::Duration, "30s", "time between SIGTERM and SIGKILL"),
+    key("scheduler.claim", ValueKind::Duration, "1m", "how long a claim holds freed space for the preemptor"),
+    key(
+        "scheduler.launch_backoff",
+        ValueKind::Duration,
+        "5s",
+        "pause after a failed launch, doubled each time",
     ),
     key(
-        "scheduler.stop_grace",
-        Kind::Duration,
-        "30s",
-        "time that processes have to stop before they are killed",
+        "scheduler.memory",
+        ValueKind::Duration,
+        "24h",
+        "how long outcomes and idempotency keys are kept in memory",
     ),
-    key("scheduler.claim", Kind::Duration, "1m", "how long freed space is held for the job it was freed for"),
-    key("scheduler.launch_backoff", Kind::Duration, "5s", "pause after a failed launch, doubled each time"),
-    key("scheduler.memory", Kind::Duration, "24h", "how long outcomes and idempotency keys are remembered"),
     key(
         "scheduler.max_remembered_jobs",
-        from(0),
+        at_least(0),
         "100000",
-        "how many ended jobs and keys are kept in memory; older ones are read from the database",
+        "most ended jobs and idempotency keys kept in memory; older ones are read from the database",
     ),
     // The agent on this machine.
-    key("agent.node_id", Kind::Text, "", "name of this node; the host name when empty"),
-    key("agent.heartbeat_interval_ms", PAUSE_MS, "1000", "pause between two heartbeats"),
-    key("agent.metrics_interval_ms", PAUSE_MS, "1000", "pause between two readings of GPUs in use"),
-    key("agent.health_check_interval_ms", PAUSE_MS, "30000", "pause between two readings of every GPU"),
-    key("agent.container_runtime", Kind::Text, "docker", "program that runs images"),
-    // Where the journal lives.
+    key("agent.node_id", ValueKind::Text, "", "name of this node; if empty, the host name"),
+    key("agent.heartbeat_interval_ms", INTERVAL_RANGE_MS, "1000", "interval of heartbeats"),
+    key("agent.metrics_interval_ms", INTERVAL_RANGE_MS, "1000", "interval of readings of GPUs in use"),
+    key("agent.health_check_interval_ms", INTERVAL_RANGE_MS, "30000", "interval of readings of every GPU"),
+    key("agent.container_runtime", ValueKind::Text, "docker", "program that runs container images"),
+    // The database of journal, savepoints and tables.
     key(
         "database.url",
-        Kind::Url,
+        ValueKind::Url,
         "",
-        "`postgres://…` or `sqlite:PATH`; SQLite in the data folder when empty",
+        "`postgres://…` or `sqlite:PATH`; if empty, SQLite in the data folder",
     ),
-    key("database.host", Kind::Text, "", "host of PostgreSQL; setting it chooses PostgreSQL"),
+    key("database.host", ValueKind::Text, "", "host of PostgreSQL; setting it chooses PostgreSQL"),
     key("database.port", between(1, 65_535), "5432", "port of PostgreSQL"),
-    key("database.user", Kind::Text, "postgres", "role in PostgreSQL"),
-    key("database.password", Kind::Secret, "", "its password"),
-    key("database.database", Kind::Text, "gpu_scheduler", "name of the database"),
+    key("database.user", ValueKind::Text, "postgres", "user of PostgreSQL"),
+    key("database.password", ValueKind::Secret, "", "password of that user"),
+    key("database.database", ValueKind::Text, "gpu_scheduler", "name of the database"),
     key(
         "database.sslmode",
         SSL_MODES,
@@ -219,54 +263,92 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key(
         "database.sslrootcert",
-        Kind::Text,
+        ValueKind::Text,
         "",
-        "certificates of the CAs to verify with, in PEM; `system` for this machine's",
+        "CA certificates to verify PostgreSQL with, in PEM; `system` for those of this machine",
     ),
-    key("database.sslcert", Kind::Text, "", "certificate of this server for PostgreSQL, in PEM"),
-    key("database.sslkey", Kind::Text, "", "its private key in PEM"),
+    key("database.sslcert", ValueKind::Text, "", "client certificate of this server for PostgreSQL, in PEM"),
+    key("database.sslkey", ValueKind::Text, "", "private key of that certificate, in PEM"),
     key(
         "database.start_timeout_secs",
         between(0, 86_400),
         "0",
-        "how long a start waits for the database before it gives up; 0 waits for ever",
+        "how long a start waits for the database before it fails; 0 waits for ever",
     ),
     key(
         "database.max_open_conns",
         between(1, 10_000),
         "25",
-        "most connections of this server at once, at least 3",
+        "most connections of this server to PostgreSQL, at least 3",
     ),
-    key("database.max_idle_conns", between(0, 10_000), "5", "most connections kept open for later"),
+    key(
+        "database.max_idle_conns",
+        between(0, 10_000),
+        "5",
+        "most connections that stay open while they are idle",
+    ),
     key(
         "database.conn_max_lifetime_mins",
         between(0, 525_600),
         "30",
         "age at which a connection is replaced; 0 is never",
     ),
-    // The doors.
-    key("api.http_port", PORT, "8080", "port of `listen`, as the seed names it"),
+    // The HTTP API.
+    key("api.http_port", PORT, "8080", "port of `listen` (alternative name)"),
     key("api.grpc_port", PORT, "50051", "port of gRPC, on the same host"),
-    key("api.enable_tls", Kind::Flag, "false", "serve HTTPS, with our own CA when no files are named"),
-    key("api.tls_cert_path", Kind::Text, "", "certificate chain in PEM"),
-    key("api.tls_key_path", Kind::Text, "", "its private key in PEM"),
-    key("api.cors_enabled", Kind::Flag, "true", "whether `cors_origins` is looked at"),
-    key("api.cors_origins", Kind::List, "", "web origins beside our own that may call"),
-    key("api.allowed_hosts", Kind::List, "", "names beside the loopback ones by which we may be called"),
-    key("api.rate_limit_rps", between(0, 1_000_000), "", "requests per second and caller; 0 is none"),
-    key("api.max_connections", from(16), "", "most open connections; what the descriptors allow when empty"),
-    key("api.max_connections_per_address", from(4), "", "most from one address; a quarter of all when empty"),
-    // What we say about ourselves.
-    key("metrics.enabled", Kind::Flag, "true", "whether metrics are served"),
-    key("metrics.port", PORT, "", "a port of their own beside `listen`"),
-    key("metrics.path", Kind::Text, "/metrics", "their path"),
-    key("metrics.namespace", Kind::Text, "gpu_scheduler", "prefix of the names the seed promised"),
-    key("telemetry.tracing_enabled", Kind::Flag, "true", "whether traces go to `otlp_endpoint`"),
-    key("telemetry.otlp_endpoint", Kind::Url, "", "OpenTelemetry collector, such as http://127.0.0.1:4318"),
+    key(
+        "api.enable_tls",
+        ValueKind::Bool,
+        "false",
+        "serve HTTPS; without certificate files, with a certificate of the server's own CA",
+    ),
+    key("api.tls_cert_path", ValueKind::Text, "", "certificate chain in PEM"),
+    key("api.tls_key_path", ValueKind::Text, "", "private key of that certificate, in PEM"),
+    key("api.cors_enabled", ValueKind::Bool, "true", "whether `cors_origins` is used"),
+    key("api.cors_origins", ValueKind::List, "", "further web origins that may call"),
+    key("api.allowed_hosts", ValueKind::List, "", "further host names accepted in the Host header"),
+    key(
+        "api.rate_limit_rps",
+        between(0, 1_000_000),
+        "",
+        "requests per second and caller; 0 for no limit; if empty, 100 with tokens",
+    ),
+    key(
+        "api.max_connections",
+        at_least(16),
+        "",
+        "most open connections; if empty, what the descriptor limit allows",
+    ),
+    key(
+        "api.max_connections_per_address",
+        at_least(4),
+        "",
+        "most connections from one address; if empty, a quarter",
+    ),
+    // Metrics and traces.
+    key("metrics.enabled", ValueKind::Bool, "true", "whether metrics are served"),
+    key("metrics.port", PORT, "", "separate port for metrics, on loopback only"),
+    key("metrics.path", ValueKind::Text, "/metrics", "path of the metrics"),
+    key(
+        "metrics.namespace",
+        ValueKind::Text,
+        "gpu_scheduler",
+        "prefix of the five compatibility metrics, e.g. gpu_scheduler_queue_size",
+    ),
+    key("telemetry.tracing_enabled", ValueKind::Bool, "true", "whether traces are sent to `otlp_endpoint`"),
+    key(
+        "telemetry.otlp_endpoint",
+        ValueKind::Url,
+        "",
+        "OpenTelemetry collector, such as http://127.0.0.1:4318",
+    ),
 ];
 
-/// Keys and sections of the seeds that do nothing here, and why.
-const INERT: &[(&str, &str)] = &[
+/// Other names of keys: the alias, then the key. A file or an environment that sets both to different values is refused.
+pub(super) const ALIASES: &[(&str, &str)] = &[("scheduler.weight_waste", "scheduler.weight_fragmentation")];
+
+/// Keys and sections that are accepted for compatibility and have no effect, and why.
+const INERT_KEYS: &[(&str, &str)] = &[
     ("redis", "muster needs no cache beside its database"),
     ("kubernetes", "muster schedules without Kubernetes"),
     ("agent.dcgm_enabled", "real GPUs are not read in this version"),
@@ -276,15 +358,21 @@ const INERT: &[(&str, &str)] = &[
     ("telemetry.profiling_port", "there is no profiling port"),
 ];
 
-/// Keys that are checked and have no effect in this version, and why.
-pub(super) const NOT_YET: &[(&str, &str)] = &[
+/// Keys that are checked and have no effect yet, and why.
+pub(super) const UNIMPLEMENTED_KEYS: &[(&str, &str)] = &[
     ("api.grpc_port", "gRPC is not served in this version"),
     ("agent.container_runtime", "images are not run in this version"),
 ];
 
-/// The key of that name.
+/// The key with this name or alias.
 pub(super) fn find(name: &str) -> Option<&'static Key> {
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, key)| key);
     KEYS.iter().find(|key| key.name == name)
+}
+
+/// The table's own spelling of the name or alias of a key.
+pub(super) fn spelling(name: &str) -> Option<&'static str> {
+    names().chain(ALIASES.iter().map(|(alias, _)| *alias)).find(|known| *known == name)
 }
 
 /// Whether keys begin with this name and a dot.
@@ -292,15 +380,14 @@ pub(super) fn is_section(name: &str) -> bool {
     KEYS.iter().any(|key| key.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('.')))
 }
 
-/// Why a key of the seeds has no effect; `None` for every other name. The second part is what to name in the
-/// warning: the whole section where all of it is inert.
-pub(super) fn inert(name: &str) -> Option<(&'static str, &'static str)> {
+/// An inert key or section that contains `name`, and why it has no effect; `None` for every other name.
+pub(super) fn find_inert(name: &str) -> Option<(&'static str, &'static str)> {
     let within =
         |whole: &str| name.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-    INERT.iter().find(|(whole, _)| within(whole)).copied()
+    INERT_KEYS.iter().find(|(whole, _)| within(whole)).copied()
 }
 
-/// Every name, for looking up what somebody meant.
+/// All keys by name, without aliases.
 pub(super) fn names() -> impl Iterator<Item = &'static str> + Clone {
     KEYS.iter().map(|key| key.name)
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, where, and what to do about it.
+//! Problems of a configuration, each with its source and a message that says how to correct it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,125 +6,102 @@ use std::path::PathBuf;
 
 use serde_saphyr::Location;
 
-/// Everything that is wrong, so that it can be put right in one go.
+/// All problems of a configuration, so that they can be corrected together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// In the order in which it was found; never empty.
+    /// In the order in which they were found; never empty.
     pub problems: Vec<Problem>,
 }
 
-/// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Who said it.
-    pub place: Place,
-    /// What is wrong.
-    pub wrong: Wrong,
+    pub source: ValueSource,
+    pub kind: ProblemKind,
 }
 
-/// Where a value comes from. Later ones win over earlier ones.
+/// The source of a value, lowest precedence first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// Nobody said anything.
+pub enum ValueSource {
     Default,
     /// The configuration file.
-    File(Mark),
-    /// A variable that one of the seeds documented.
-    SeedVariable(String),
+    File(FilePosition),
+    /// A variable with a compatibility name, such as `GPU_SCHEDULER_*`.
+    CompatVariable(String),
     /// A `MUSTER_*` variable.
     Variable(String),
     /// The command line.
     Flag(String),
 }
 
-/// A spot in a file.
+/// A position in the configuration file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark {
-    /// As it was named on the command line.
+pub struct FilePosition {
+    /// As named on the command line.
     pub path: PathBuf,
-    /// Counted from one; 0 when the whole file is meant.
+    /// Counted from one; 0 for the whole file.
     pub line: u64,
     /// Counted from one.
     pub column: u64,
-    /// What stands in that line.
+    /// Text of the line.
     pub text: String,
 }
 
-/// What can be wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum ProblemKind {
     /// The file could not be read.
     #[error("cannot read the configuration: {why}; check the path and its permissions")]
     Unreadable {
-        /// What the system says.
+        /// The error of the operating system.
         why: String,
     },
-    /// It is not the YAML we expect.
+    /// The file is not valid YAML, or not a mapping of keys.
     #[error("{0}")]
     Yaml(String),
-    /// A key nobody knows, most often a typing error.
+    /// An unknown key, most often a typing error.
     #[error("there is no key `{key}`; {}", suggestion(.meant))]
     UnknownKey {
-        /// As written, with the sections it is in.
+        /// As written, with its sections.
         key: String,
-        /// What was probably meant.
+        /// The nearest known key.
         meant: Option<&'static str>,
     },
-    /// A value that does not fit its key.
-    #[error("`{key}` is `{said}`; it must be {wanted}")]
-    Unfit {
-        /// Which key.
+    /// The value does not fit the key.
+    #[error("`{key}` is `{value}`; it must be {expected}")]
+    InvalidValue {
         key: &'static str,
         /// As written; hidden for secrets.
-        said: String,
-        /// What would be right.
-        wanted: String,
+        value: String,
+        /// Description of valid values.
+        expected: String,
     },
-    /// Two keys of the same source say different things about the same thing.
+    /// Two keys of one source contradict each other.
     #[error("`{key}` and `{other}` disagree about {what}; keep one of them")]
-    Conflict {
-        /// One.
-        key: &'static str,
-        /// The other.
-        other: &'static str,
-        /// About what.
-        what: &'static str,
-    },
-    /// Others could reach the server without proving who they are.
+    Conflict { key: &'static str, other: &'static str, what: &'static str },
+    /// Other machines could reach the server without authentication or encryption.
     #[error(
         "`listen` is `{listen}`, which other machines can reach, but {missing}: anyone there could run jobs here; \
          set `auth.mode: tokens` and `api.enable_tls: true`, or listen on 127.0.0.1"
     )]
     Exposed {
-        /// Where.
         listen: SocketAddr,
-        /// What is off.
+        /// The missing protection, as a clause.
         missing: &'static str,
     },
-    /// Any web page could drive the server.
+    /// Any web page could call the server with the rights of the local user.
     #[error(
         "`api.cors_origins` has `*` while tokens are off: any web page that you visit could run jobs here; \
          name the origins, or set `auth.mode: tokens`"
     )]
     OpenCors,
-    /// Not an origin.
     #[error(
         "`api.cors_origins` has `{origin}`; write an origin such as `https://grafana.example.org`, without a path"
     )]
-    BadOrigin {
-        /// As written.
-        origin: String,
-    },
-    /// Half of a key pair.
+    BadOrigin { origin: String },
+    /// Certificate without key, or key without certificate.
     #[error(
-        "`{present}` is set and `{missing}` is not; name both files, or neither to have a certificate made"
+        "`{present}` is set and `{missing}` is not; name both files, or neither to have a certificate generated"
     )]
-    HalfKeyPair {
-        /// The one that is named.
-        present: &'static str,
-        /// The one that is not.
-        missing: &'static str,
-    },
+    HalfKeyPair { present: &'static str, missing: &'static str },
 }
 
 impl std::error::Error for ConfigError {}
@@ -141,38 +118,40 @@ impl fmt::Display for ConfigError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Default => write!(f, "{}", self.wrong),
-            Place::File(mark) => write!(f, "{mark}: {}{}", self.wrong, mark.snippet()),
-            place => write!(f, "{place}: {}", self.wrong),
+        match &self.source {
+            ValueSource::Default => write!(f, "{}", self.kind),
+            ValueSource::File(position) => write!(f, "{position}: {}{}", self.kind, position.snippet()),
+            source => write!(f, "{source}: {}", self.kind),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Default => f.write_str("default"),
-            Place::File(mark) => write!(f, "{mark}"),
-            Place::SeedVariable(name) | Place::Variable(name) | Place::Flag(name) => f.write_str(name),
+            ValueSource::Default => f.write_str("default"),
+            ValueSource::File(position) => write!(f, "{position}"),
+            ValueSource::CompatVariable(name) | ValueSource::Variable(name) | ValueSource::Flag(name) => {
+                f.write_str(name)
+            }
         }
     }
 }
 
-impl Place {
-    /// How strong it is. Two places of one strength do not beat each other.
-    pub(super) fn rank(&self) -> u8 {
+impl ValueSource {
+    /// The precedence of this kind of source; higher takes precedence.
+    pub(super) fn precedence(&self) -> u8 {
         match self {
-            Place::Default => 0,
-            Place::File(_) => 1,
-            Place::SeedVariable(_) => 2,
-            Place::Variable(_) => 3,
-            Place::Flag(_) => 4,
+            ValueSource::Default => 0,
+            ValueSource::File(_) => 1,
+            ValueSource::CompatVariable(_) => 2,
+            ValueSource::Variable(_) => 3,
+            ValueSource::Flag(_) => 4,
         }
     }
 }
 
-impl fmt::Display for Mark {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => write!(f, "{}", self.path.display()),
@@ -181,16 +160,16 @@ impl fmt::Display for Mark {
     }
 }
 
-impl Mark {
-    /// A spot in a text that was read from `path`.
-    pub(super) fn new(path: &std::path::Path, text: &str, location: Location) -> Mark {
+impl FilePosition {
+    /// A position in a text that was read from `path`.
+    pub(super) fn new(path: &std::path::Path, text: &str, location: Location) -> FilePosition {
         let line = location.line();
         let nth = usize::try_from(line).unwrap_or(0).saturating_sub(1);
         let text = text.lines().nth(nth).unwrap_or_default().to_string();
-        Mark { path: path.to_path_buf(), line, column: location.column(), text }
+        FilePosition { path: path.to_path_buf(), line, column: location.column(), text }
     }
 
-    /// The line with a caret below the spot.
+    /// The line with a caret below the position.
     fn snippet(&self) -> String {
         if self.line == 0 {
             return String::new();

@@ -1,4 +1,4 @@
-//! From what was said to what the server sees, with the checks that need more than one key.
+//! From the merged values to the [`Config`], with the checks that involve several keys.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,114 +6,115 @@ use std::path::PathBuf;
 use muster_core::NodeId;
 
 use super::keys;
-use super::problem::{ConfigError, Problem, Wrong};
-use super::said::{self, Said};
+use super::merged::{self, MergedConfig};
+use super::problem::{ConfigError, Problem, ProblemKind};
 use super::settings;
 use super::{
-    Agent, Api, AuthMode, Config, Cors, Database, Log, LogFormat, Metrics, Pool, RawConfig, SecretUrl,
-    Telemetry, Tls,
+    AgentConfig, ApiConfig, AuthMode, Config, Cors, Database, LogConfig, LogFormat, MetricsConfig,
+    PostgresPool, RawConfig, SecretUrl, TelemetryConfig, TlsConfig,
 };
 
-/// Requests per second and caller with tokens, when nobody says anything: the seed's promise.
-const RATE_LIMIT_RPS: u32 = 100;
+/// Requests per second and caller in token mode, unless configured.
+const DEFAULT_RATE_LIMIT_RPS: u32 = 100;
 
-/// Resolve everything, or say everything that is wrong.
+/// Resolve everything, or return all problems.
 pub(super) fn resolve(mut raw: RawConfig) -> Result<Config, ConfigError> {
     let mut problems = std::mem::take(&mut raw.problems);
-    let said = said::merge(&raw, &mut problems);
-    let mut resolver = Resolver { said: &said, problems, warnings: raw.warnings };
+    let merged = merged::merge(&raw, &mut problems);
+    let mut resolver = Resolver { merged: &merged, problems, warnings: raw.warnings };
     let config = resolver.config();
     match resolver.problems {
-        problems if problems.is_empty() => Ok(Config { warnings: resolver.warnings, said, ..config }),
+        problems if problems.is_empty() => Ok(Config { warnings: resolver.warnings, merged, ..config }),
         problems => Err(ConfigError { problems }),
     }
 }
 
 struct Resolver<'a> {
-    said: &'a Said,
+    merged: &'a MergedConfig,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
 
 impl Resolver<'_> {
     fn config(&mut self) -> Config {
-        let said = self.said;
+        let merged = self.merged;
         let listen = self.listen();
-        let data_dir = PathBuf::from(said.text("data_dir").unwrap_or("."));
+        let data_dir = PathBuf::from(merged.text("data_dir").unwrap_or("."));
         let auth = self.auth();
         let tls = self.tls();
-        self.guard_exposure(listen, auth, tls.as_ref());
-        self.warn_not_yet();
+        self.check_exposure(listen, auth, tls.as_ref());
+        self.warn_unimplemented();
         Config {
-            environment: said.text("environment").unwrap_or_default().to_string(),
+            environment: merged.text("environment").unwrap_or_default().to_string(),
             listen,
-            grpc_listen: SocketAddr::new(listen.ip(), said.number("api.grpc_port")),
+            grpc_listen: SocketAddr::new(listen.ip(), merged.number("api.grpc_port")),
             database: self.database(&data_dir),
             data_dir,
-            start_timeout_ms: Some(said.number("database.start_timeout_secs"))
+            start_timeout_ms: Some(merged.number("database.start_timeout_secs"))
                 .filter(|seconds: &i64| *seconds > 0)
                 .map(|seconds| seconds * 1_000),
             new_cluster: false,
             auth,
             tls,
             api: self.api(auth),
-            settings: settings::all(said),
-            scheduling_interval_ms: said.number("scheduler.scheduling_interval_ms"),
+            settings: settings::settings_from(merged),
+            scheduling_interval_ms: merged.number("scheduler.scheduling_interval_ms"),
             agent: self.agent(),
             metrics: self.metrics(listen),
-            log: log(said),
+            log: log(merged),
             telemetry: self.telemetry(),
-            cluster: said.text("cluster").map(PathBuf::from),
-            policies_dir: said.text("policies.dir").map(PathBuf::from),
+            cluster: merged.text("cluster").map(PathBuf::from),
+            policies_dir: merged.text("policies.dir").map(PathBuf::from),
             warnings: Vec::new(),
-            said: said.clone(),
+            merged: merged.clone(),
         }
     }
 
-    fn warn_not_yet(&mut self) {
-        for (key, why) in keys::NOT_YET.iter().filter(|(key, _)| self.said.is_said(key)) {
+    fn warn_unimplemented(&mut self) {
+        for (key, why) in keys::UNIMPLEMENTED_KEYS.iter().filter(|(key, _)| self.merged.is_set(key)) {
             self.warnings.push(format!("`{key}` has no effect: {why}"));
         }
     }
 
-    fn wrong(&mut self, key: &str, wrong: Wrong) {
-        self.problems.push(Problem { place: self.said.place(key).clone(), wrong });
+    fn push_problem(&mut self, key: &str, kind: ProblemKind) {
+        self.problems.push(Problem { source: self.merged.source(key).clone(), kind });
     }
 
-    fn unfit(&mut self, key: &'static str, wanted: &str) {
-        let said = self.said.text(key).map(said::without_password).unwrap_or_default();
-        self.wrong(key, Wrong::Unfit { key, said, wanted: wanted.to_string() });
+    fn push_invalid_value(&mut self, key: &'static str, expected: &str) {
+        let value = self.merged.text(key).map(merged::without_password).unwrap_or_default();
+        self.push_problem(key, ProblemKind::InvalidValue { key, value, expected: expected.to_string() });
     }
 
-    /// `listen` is ours, `api.http_port` the seed's word for a part of it. The stronger source wins; one source
+    /// `api.http_port` is another name for the port of `listen`. The source with the higher precedence counts; one source
     /// must not contradict itself.
     fn listen(&mut self) -> SocketAddr {
-        let listen = self.said.address("listen");
-        let port: u16 = self.said.number("api.http_port");
-        let (whole, part) = (self.said.place("listen").rank(), self.said.place("api.http_port").rank());
+        let listen = self.merged.address("listen");
+        let port: u16 = self.merged.number("api.http_port");
+        let (whole, part) =
+            (self.merged.source("listen").precedence(), self.merged.source("api.http_port").precedence());
         if part > whole {
             return SocketAddr::new(listen.ip(), port);
         }
         if part == whole && port != listen.port() {
-            let wrong = Wrong::Conflict { key: "listen", other: "api.http_port", what: "the port" };
-            self.wrong("api.http_port", wrong);
+            let conflict = ProblemKind::Conflict { key: "listen", other: "api.http_port", what: "the port" };
+            self.push_problem("api.http_port", conflict);
         }
         listen
     }
 
     fn auth(&self) -> AuthMode {
-        match self.said.text("auth.mode") {
+        match self.merged.text("auth.mode") {
             Some("tokens") => AuthMode::Tokens,
             _ => AuthMode::Local,
         }
     }
 
-    fn tls(&mut self) -> Option<Tls> {
+    fn tls(&mut self) -> Option<TlsConfig> {
         const CERTIFICATE: &str = "api.tls_cert_path";
         const KEY: &str = "api.tls_key_path";
-        let said = self.said;
-        let files = (said.text(CERTIFICATE), said.text(KEY));
-        if !said.flag("api.enable_tls") {
+        let merged = self.merged;
+        let files = (merged.text(CERTIFICATE), merged.text(KEY));
+        if !merged.boolean("api.enable_tls") {
             if files != (None, None) {
                 self.warnings.push(format!("`{CERTIFICATE}` has no effect: `api.enable_tls` is false"));
             }
@@ -121,19 +122,20 @@ impl Resolver<'_> {
         }
         match files {
             (Some(certificate), Some(key)) => {
-                return Some(Tls::Files { certificate: certificate.into(), key: key.into() });
+                return Some(TlsConfig::Files { certificate: certificate.into(), key: key.into() });
             }
-            (Some(_), None) => {
-                self.wrong(CERTIFICATE, Wrong::HalfKeyPair { present: CERTIFICATE, missing: KEY })
+            (Some(_), None) => self
+                .push_problem(CERTIFICATE, ProblemKind::HalfKeyPair { present: CERTIFICATE, missing: KEY }),
+            (None, Some(_)) => {
+                self.push_problem(KEY, ProblemKind::HalfKeyPair { present: KEY, missing: CERTIFICATE })
             }
-            (None, Some(_)) => self.wrong(KEY, Wrong::HalfKeyPair { present: KEY, missing: CERTIFICATE }),
             (None, None) => {}
         }
-        Some(Tls::OwnCa)
+        Some(TlsConfig::OwnCa)
     }
 
-    /// Promise 10: nothing listens beyond loopback without TLS and tokens.
-    fn guard_exposure(&mut self, listen: SocketAddr, auth: AuthMode, tls: Option<&Tls>) {
+    /// Nothing listens beyond loopback without TLS and tokens.
+    fn check_exposure(&mut self, listen: SocketAddr, auth: AuthMode, tls: Option<&TlsConfig>) {
         let missing = match (auth, tls) {
             _ if listen.ip().is_loopback() => return,
             (AuthMode::Tokens, Some(_)) => return,
@@ -141,53 +143,60 @@ impl Resolver<'_> {
             (AuthMode::Local, Some(_)) => "tokens are off",
             (AuthMode::Local, None) => "tokens and TLS are off",
         };
-        self.wrong("listen", Wrong::Exposed { listen, missing });
+        self.push_problem("listen", ProblemKind::Exposed { listen, missing });
     }
 
-    /// An address or a host, whichever source is stronger; SQLite in the data folder when there is neither.
+    /// From `database.url` or `database.host`, whichever source has the higher precedence; without both, SQLite in the data
+    /// folder.
     fn database(&mut self, data_dir: &std::path::Path) -> Database {
-        let said = self.said;
-        let (url, host) = (said.place("database.url").rank(), said.place("database.host").rank());
-        match (said.text("database.url"), said.text("database.host")) {
+        let merged = self.merged;
+        let (url, host) =
+            (merged.source("database.url").precedence(), merged.source("database.host").precedence());
+        match (merged.text("database.url"), merged.text("database.host")) {
             (Some(_), Some(_)) if url == host => {
                 let what = "where the database is";
-                let wrong = Wrong::Conflict { key: "database.url", other: "database.host", what };
-                self.wrong("database.host", wrong);
+                let conflict = ProblemKind::Conflict { key: "database.url", other: "database.host", what };
+                self.push_problem("database.host", conflict);
             }
-            (Some(address), other) if other.is_none() || url > host => return self.database_at(address),
+            (Some(address), other) if other.is_none() || url > host => {
+                return self.database_from_url(address);
+            }
             (_, Some(host)) => {
                 self.warn_few_connections();
-                return Database::Postgres { url: postgres_url(said, host), pool: pool(said) };
+                return Database::Postgres { url: postgres_url(merged, host), pool: pool(merged) };
             }
             _ => self.warn_idle_database_keys(),
         }
         Database::Sqlite { path: data_dir.join("muster.db") }
     }
 
-    fn database_at(&mut self, url: &str) -> Database {
+    fn database_from_url(&mut self, url: &str) -> Database {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             self.warn_few_connections();
-            return Database::Postgres { url: SecretUrl(url.to_string()), pool: pool(self.said) };
+            return Database::Postgres { url: SecretUrl(url.to_string()), pool: pool(self.merged) };
         }
         let path = url.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
         if path.is_none_or(str::is_empty) {
-            self.unfit("database.url", "`postgres://USER:PASSWORD@HOST/DATABASE` or `sqlite:PATH`");
+            self.push_invalid_value(
+                "database.url",
+                "`postgres://USER:PASSWORD@HOST/DATABASE` or `sqlite:PATH`",
+            );
         }
         Database::Sqlite { path: path.unwrap_or_default().into() }
     }
 
     fn warn_few_connections(&mut self) {
-        let asked: u32 = self.said.number("database.max_open_conns");
-        if asked < CONNECTIONS_MIN {
+        let configured: u32 = self.merged.number("database.max_open_conns");
+        if configured < POSTGRES_CONNECTIONS_MIN {
             self.warnings.push(format!(
-                "`database.max_open_conns` is {asked}; a server needs {CONNECTIONS_MIN} connections and opens that many"
+                "`database.max_open_conns` is {configured}; a server needs {POSTGRES_CONNECTIONS_MIN} connections and opens that many"
             ));
         }
     }
 
-    /// Somebody who names a port or a password believes that PostgreSQL is in use.
+    /// A port or a password without a host suggests that the operator expects PostgreSQL.
     fn warn_idle_database_keys(&mut self) {
-        const OF_POSTGRES: [&str; 11] = [
+        const POSTGRES_KEYS: [&str; 11] = [
             "database.port",
             "database.user",
             "database.password",
@@ -200,137 +209,145 @@ impl Resolver<'_> {
             "database.max_idle_conns",
             "database.conn_max_lifetime_mins",
         ];
-        for key in OF_POSTGRES.into_iter().filter(|key| self.said.is_said(key)) {
+        for key in POSTGRES_KEYS.into_iter().filter(|key| self.merged.is_set(key)) {
             self.warnings.push(format!(
                 "`{key}` has no effect: neither `database.host` nor `database.url` is set, so the state is kept in SQLite"
             ));
         }
     }
 
-    fn api(&mut self, auth: AuthMode) -> Api {
-        let usual = (auth == AuthMode::Tokens).then_some(RATE_LIMIT_RPS);
-        let asked = self.said.number_or_none("api.rate_limit_rps");
-        Api {
-            allowed_hosts: self.said.list("api.allowed_hosts"),
+    fn api(&mut self, auth: AuthMode) -> ApiConfig {
+        let default = (auth == AuthMode::Tokens).then_some(DEFAULT_RATE_LIMIT_RPS);
+        let configured = self.merged.number_or_none("api.rate_limit_rps");
+        ApiConfig {
+            allowed_hosts: self.merged.list("api.allowed_hosts"),
             cors: self.cors(auth),
-            rate_limit_rps: asked.or(usual).filter(|limit| *limit > 0),
-            connections_max: self.said.number_or_none("api.max_connections"),
-            connections_per_address_max: self.said.number_or_none("api.max_connections_per_address"),
+            rate_limit_rps: configured.or(default).filter(|limit| *limit > 0),
+            connections_max: self.merged.number_or_none("api.max_connections"),
+            connections_per_address_max: self.merged.number_or_none("api.max_connections_per_address"),
         }
     }
 
     fn cors(&mut self, auth: AuthMode) -> Cors {
         const KEY: &str = "api.cors_origins";
-        let origins = self.said.list(KEY);
-        if !self.said.flag("api.cors_enabled") || origins.is_empty() {
+        let origins = self.merged.list(KEY);
+        if !self.merged.boolean("api.cors_enabled") || origins.is_empty() {
             return Cors::SameOrigin;
         }
         if origins.iter().any(|origin| origin == "*") {
             if auth == AuthMode::Local {
-                self.wrong(KEY, Wrong::OpenCors);
+                self.push_problem(KEY, ProblemKind::OpenCors);
             }
             return Cors::Any;
         }
         for origin in origins.iter().filter(|origin| !is_origin(origin)) {
-            self.wrong(KEY, Wrong::BadOrigin { origin: origin.clone() });
+            self.push_problem(KEY, ProblemKind::BadOrigin { origin: origin.clone() });
         }
         Cors::Origins(origins)
     }
 
-    fn agent(&mut self) -> Agent {
+    fn agent(&mut self) -> AgentConfig {
         const NODE: &str = "agent.node_id";
-        let said = self.said;
-        let node_id = said.text(NODE).filter(|name| !name.is_empty()).map(str::to_string);
+        let merged = self.merged;
+        let node_id = merged.text(NODE).filter(|name| !name.is_empty()).map(str::to_string);
         if node_id.as_deref().is_some_and(|name| name.parse::<NodeId>().is_err()) {
-            self.unfit(NODE, "a name of a-z, 0-9, `-`, `_` and `.`");
+            self.push_invalid_value(NODE, "a name of a-z, 0-9, `-`, `_` and `.`");
         }
-        Agent {
+        AgentConfig {
             node_id,
-            heartbeat_ms: said.number("agent.heartbeat_interval_ms"),
-            metrics_ms: said.number("agent.metrics_interval_ms"),
-            health_check_ms: said.number("agent.health_check_interval_ms"),
-            container_runtime: said.text("agent.container_runtime").unwrap_or_default().to_string(),
+            heartbeat_ms: merged.number("agent.heartbeat_interval_ms"),
+            metrics_ms: merged.number("agent.metrics_interval_ms"),
+            health_check_ms: merged.number("agent.health_check_interval_ms"),
+            container_runtime: merged.text("agent.container_runtime").unwrap_or_default().to_string(),
         }
     }
 
-    fn metrics(&mut self, listen: SocketAddr) -> Metrics {
-        let said = self.said;
-        let path = said.text("metrics.path").unwrap_or_default().to_string();
-        let namespace = said.text("metrics.namespace").unwrap_or_default().to_string();
+    fn metrics(&mut self, listen: SocketAddr) -> MetricsConfig {
+        let merged = self.merged;
+        let path = merged.text("metrics.path").unwrap_or_default().to_string();
+        let namespace = merged.text("metrics.namespace").unwrap_or_default().to_string();
         if !is_free_path(&path) {
-            self.unfit("metrics.path", "a path of its own that begins with `/`, such as `/metrics`");
+            self.push_invalid_value(
+                "metrics.path",
+                "a path of its own that begins with `/`, such as `/metrics`",
+            );
         }
         if !is_metric_name(&namespace) {
-            self.unfit("metrics.namespace", "a name of letters, digits and `_` that begins with a letter");
+            self.push_invalid_value(
+                "metrics.namespace",
+                "a name of letters, digits and `_` that begins with a letter",
+            );
         }
-        let port = said.number_or_none("metrics.port").filter(|port| *port != listen.port());
-        Metrics {
-            enabled: said.flag("metrics.enabled"),
+        let port = merged.number_or_none("metrics.port").filter(|port| *port != listen.port());
+        MetricsConfig {
+            enabled: merged.boolean("metrics.enabled"),
             listen: port.map(|port| SocketAddr::new(listen.ip(), port)),
             path,
             namespace,
         }
     }
 
-    fn telemetry(&mut self) -> Telemetry {
+    fn telemetry(&mut self) -> TelemetryConfig {
         const KEY: &str = "telemetry.otlp_endpoint";
-        let said = self.said;
-        let endpoint = said.text(KEY).map(|text| text.trim_end_matches('/').to_string());
-        let wanted = said.flag("telemetry.tracing_enabled");
+        let merged = self.merged;
+        let endpoint = merged.text(KEY).map(|text| text.trim_end_matches('/').to_string());
+        let enabled = merged.boolean("telemetry.tracing_enabled");
         if let Some(endpoint) = &endpoint
             && !endpoint.starts_with("http://")
         {
-            self.unfit(
+            self.push_invalid_value(
                 KEY,
                 "an address such as `http://127.0.0.1:4318`; put a collector beside the server for TLS",
             );
         }
-        if wanted && said.is_said("telemetry.tracing_enabled") && endpoint.is_none() {
+        if enabled && merged.is_set("telemetry.tracing_enabled") && endpoint.is_none() {
             self.warnings.push(format!("`telemetry.tracing_enabled` has no effect: `{KEY}` is not set"));
         }
-        Telemetry { otlp_endpoint: endpoint.filter(|_| wanted) }
+        TelemetryConfig { otlp_endpoint: endpoint.filter(|_| enabled) }
     }
 }
 
-fn log(said: &Said) -> Log {
-    let format = match said.text("log.format") {
+fn log(merged: &MergedConfig) -> LogConfig {
+    let format = match merged.text("log.format") {
         Some("json") => LogFormat::Json,
         _ => LogFormat::Console,
     };
-    Log { format, level: said.text("log.level").unwrap_or("info").to_string() }
+    LogConfig { format, level: merged.text("log.level").unwrap_or("info").to_string() }
 }
 
-/// The journal, the savepoints, and one reader.
-const CONNECTIONS_MIN: u32 = 3;
+/// One connection each for the journal, the savepoints and a reader.
+const POSTGRES_CONNECTIONS_MIN: u32 = 3;
 
-fn pool(said: &Said) -> Pool {
-    let lifetime_mins: i64 = said.number("database.conn_max_lifetime_mins");
-    Pool {
-        connections_max: said.number::<u32>("database.max_open_conns").max(CONNECTIONS_MIN),
-        idle_max: said.number("database.max_idle_conns"),
+fn pool(merged: &MergedConfig) -> PostgresPool {
+    let lifetime_mins: i64 = merged.number("database.conn_max_lifetime_mins");
+    PostgresPool {
+        connections_max: merged.number::<u32>("database.max_open_conns").max(POSTGRES_CONNECTIONS_MIN),
+        idle_max: merged.number("database.max_idle_conns"),
         lifetime_ms_max: (lifetime_mins > 0).then_some(lifetime_mins * 60_000),
     }
 }
 
-fn postgres_url(said: &Said, host: &str) -> SecretUrl {
-    let part = |key: &str| escaped(said.text(key).unwrap_or_default());
-    let user = match said.text("database.password") {
-        Some(password) => format!("{}:{}", part("database.user"), escaped(password)),
+fn postgres_url(merged: &MergedConfig, host: &str) -> SecretUrl {
+    let part = |key: &str| percent_encoded(merged.text(key).unwrap_or_default());
+    let user = match merged.text("database.password") {
+        Some(password) => format!("{}:{}", part("database.user"), percent_encoded(password)),
         None => part("database.user"),
     };
-    let host = if host.contains(':') { format!("[{host}]") } else { escaped(host) };
-    let port: u16 = said.number("database.port");
-    let sslmode = said.text("database.sslmode").unwrap_or("disable");
+    let host = if host.contains(':') { format!("[{host}]") } else { percent_encoded(host) };
+    let port: u16 = merged.number("database.port");
+    let sslmode = merged.text("database.sslmode").unwrap_or("disable");
     let files: String = ["sslrootcert", "sslcert", "sslkey"]
         .into_iter()
-        .filter_map(|key| Some(format!("&{key}={}", escaped(said.text(&format!("database.{key}"))?))))
+        .filter_map(|key| {
+            Some(format!("&{key}={}", percent_encoded(merged.text(&format!("database.{key}"))?)))
+        })
         .collect();
     let database = part("database.database");
     SecretUrl(format!("postgres://{user}@{host}:{port}/{database}?sslmode={sslmode}{files}"))
 }
 
-/// What stands between the signs of an address must not contain them.
-fn escaped(text: &str) -> String {
+/// Escape a part of a URL.
+fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let escape = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     text.bytes().map(escape).collect()
@@ -341,13 +358,13 @@ fn is_origin(text: &str) -> bool {
     host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ', '@', '?', '#']))
 }
 
-/// Whether a path is plain and serves nothing else.
+/// Whether a path has only plain characters and serves nothing else.
 fn is_free_path(path: &str) -> bool {
-    const TAKEN: [&str; 4] = ["/", "/health", "/healthz", "/readyz"];
+    const RESERVED_PATHS: [&str; 4] = ["/", "/health", "/healthz", "/readyz"];
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     path.starts_with('/')
         && path.bytes().all(is_plain)
-        && !TAKEN.contains(&path)
+        && !RESERVED_PATHS.contains(&path)
         && !path.starts_with("/api/")
         && !path.starts_with("/v1/")
 }

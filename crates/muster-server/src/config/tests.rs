@@ -1,4 +1,4 @@
-//! Precedence, every key of the seed, every class of bad input with its message.
+//! Precedence of sources, every key of the compatibility file, and the message of every kind of invalid input.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use muster_core::Settings;
 
 use super::*;
 
-/// The seed's own file, key by key, with other values than the defaults wherever that shows.
-const SEED_FILE: &str = r#"
+/// A file with every compatibility key. Values differ from the defaults wherever that is visible.
+const COMPAT_FILE: &str = r#"
 environment: production
 scheduler:
   scheduling_interval_ms: 500
@@ -65,25 +65,25 @@ telemetry:
   profiling_port: 6060
 "#;
 
-/// Load from texts: a file named `c.yaml`, variables, flags.
+/// Load from a file named `c.yaml`, variables and flags, all given as text.
 fn load(
     text: &str,
     variables: &[(&str, &str)],
     flags: &[(&'static str, &str)],
 ) -> Result<Config, ConfigError> {
     let mut raw = file::parse(Path::new("c.yaml"), text);
-    raw.add(variables::read(variables.iter().map(|(name, value)| (name.to_string(), value.to_string()))));
+    raw.extend(variables::read(variables.iter().map(|(name, value)| (name.to_string(), value.to_string()))));
     for (key, value) in flags {
         raw.flag(key, &format!("--{key}"), value);
     }
     resolve::resolve(raw)
 }
 
-fn good(text: &str) -> Config {
+fn load_valid(text: &str) -> Config {
     load(text, &[], &[]).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn complaint(text: &str) -> String {
+fn load_error(text: &str) -> String {
     load(text, &[], &[]).map(|_| ()).unwrap_err().to_string()
 }
 
@@ -92,9 +92,9 @@ fn source(config: &Config, key: &str) -> String {
 }
 
 #[test]
-fn nothing_at_all_starts_a_local_server() {
+fn an_empty_configuration_starts_a_local_server() {
     for text in ["", "# only a comment\n", "scheduler:\n", "api: ~\nredis:\n"] {
-        let config = good(text);
+        let config = load_valid(text);
         assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
         assert_eq!(config.grpc_listen.to_string(), "127.0.0.1:50051");
         assert_eq!(config.database, Database::Sqlite { path: "./muster-data/muster.db".into() });
@@ -102,10 +102,15 @@ fn nothing_at_all_starts_a_local_server() {
         assert_eq!(config.tls, None);
         let (allowed_hosts, cors) = (vec![], Cors::SameOrigin);
         let (connections_max, connections_per_address_max) = (None, None);
-        let api =
-            Api { allowed_hosts, cors, rate_limit_rps: None, connections_max, connections_per_address_max };
+        let api = ApiConfig {
+            allowed_hosts,
+            cors,
+            rate_limit_rps: None,
+            connections_max,
+            connections_per_address_max,
+        };
         assert_eq!(config.api, api);
-        assert_eq!(config.settings, Settings::default(), "the table and the core agree");
+        assert_eq!(config.settings, Settings::default(), "the defaults of the table are those of the core");
         assert_eq!(config.telemetry.otlp_endpoint, None);
     }
 }
@@ -138,8 +143,8 @@ fn every_commented_key_of_the_file_we_ship_exists() {
 }
 
 #[test]
-fn every_key_of_the_seed_is_taken() {
-    let config = good(SEED_FILE);
+fn every_key_of_the_compat_file_is_read() {
+    let config = load_valid(COMPAT_FILE);
     assert_eq!(config.environment, "production");
     let expected = Settings {
         queue_size_max: 20_000,
@@ -151,7 +156,7 @@ fn every_key_of_the_seed_is_taken() {
         ..Settings::default()
     };
     assert_eq!((config.settings, config.scheduling_interval_ms), (expected, 500));
-    let agent = Agent {
+    let agent = AgentConfig {
         node_id: Some("n1".into()),
         heartbeat_ms: 1_000,
         metrics_ms: 2_000,
@@ -160,22 +165,22 @@ fn every_key_of_the_seed_is_taken() {
     };
     assert_eq!(config.agent, agent);
     let url = "postgres://sched:p%40ss%2Fword@db.example.org:5433/jobs?sslmode=require";
-    let pool = Pool { connections_max: 50, idle_max: 7, lifetime_ms_max: Some(900_000) };
+    let pool = PostgresPool { connections_max: 50, idle_max: 7, lifetime_ms_max: Some(900_000) };
     assert_eq!(config.database, Database::Postgres { url: SecretUrl(url.into()), pool });
     assert_eq!(config.listen.to_string(), "127.0.0.1:8088");
     assert_eq!(config.grpc_listen.port(), 9090);
-    let files = Tls::Files { certificate: "/tls/server.pem".into(), key: "/tls/server.key".into() };
+    let files = TlsConfig::Files { certificate: "/tls/server.pem".into(), key: "/tls/server.key".into() };
     assert_eq!(config.tls, Some(files));
     let origins = vec!["https://a.example.org".to_string(), "https://b.example.org:8443".to_string()];
     assert_eq!(config.api.cors, Cors::Origins(origins));
     assert_eq!(config.api.rate_limit_rps, Some(150));
     let listen = Some("127.0.0.1:9091".parse().unwrap());
-    let metrics = Metrics { enabled: false, listen, path: "/prom".into(), namespace: "gpus".into() };
+    let metrics = MetricsConfig { enabled: false, listen, path: "/prom".into(), namespace: "gpus".into() };
     assert_eq!(config.metrics, metrics);
 }
 
 #[test]
-fn inert_keys_of_the_seed_are_named_once() {
+fn inert_keys_of_the_compat_file_warn_once() {
     let expected = [
         "`agent.dcgm_enabled` has no effect: real GPUs are not read in this version",
         "`agent.dcgm_host_port` has no effect: real GPUs are not read in this version",
@@ -188,7 +193,7 @@ fn inert_keys_of_the_seed_are_named_once() {
         "`api.grpc_port` has no effect: gRPC is not served in this version",
         "`agent.container_runtime` has no effect: images are not run in this version",
     ];
-    assert_eq!(good(SEED_FILE).warnings, expected);
+    assert_eq!(load_valid(COMPAT_FILE).warnings, expected);
     let config =
         load("", &[("GPU_SCHEDULER_REDIS_HOST", "r"), ("GPU_SCHEDULER_REDIS_PORT", "1")], &[]).unwrap();
     assert_eq!(config.warnings, [expected[2]]);
@@ -197,16 +202,16 @@ fn inert_keys_of_the_seed_are_named_once() {
 #[test]
 fn the_strongest_source_wins() {
     let file = "scheduler: {default_priority: 1}\n";
-    let seed = ("GPU_SCHEDULER_SCHEDULER_DEFAULT_PRIORITY", "2");
-    let ours = ("MUSTER_SCHEDULER__DEFAULT_PRIORITY", "3");
+    let compat = ("GPU_SCHEDULER_SCHEDULER_DEFAULT_PRIORITY", "2");
+    let muster = ("MUSTER_SCHEDULER__DEFAULT_PRIORITY", "3");
     let flag = ("scheduler.default_priority", "4");
     type Case<'a> = (&'a str, Vec<(&'a str, &'a str)>, Vec<(&'static str, &'a str)>, u32, &'a str);
     let cases: [Case; 5] = [
         ("", vec![], vec![], 100, "default"),
         (file, vec![], vec![], 1, "c.yaml:1:31"),
-        (file, vec![seed], vec![], 2, "GPU_SCHEDULER_SCHEDULER_DEFAULT_PRIORITY"),
-        (file, vec![seed, ours], vec![], 3, "MUSTER_SCHEDULER__DEFAULT_PRIORITY"),
-        (file, vec![seed, ours], vec![flag], 4, "--scheduler.default_priority"),
+        (file, vec![compat], vec![], 2, "GPU_SCHEDULER_SCHEDULER_DEFAULT_PRIORITY"),
+        (file, vec![compat, muster], vec![], 3, "MUSTER_SCHEDULER__DEFAULT_PRIORITY"),
+        (file, vec![compat, muster], vec![flag], 4, "--scheduler.default_priority"),
     ];
     for (text, variables, flags, expected, by) in cases {
         let config = load(text, &variables, &flags).unwrap();
@@ -217,15 +222,43 @@ fn the_strongest_source_wins() {
 
 #[test]
 fn every_key_can_be_set_by_both_kinds_of_variable() {
-    for key in keys::KEYS {
-        let ours = format!("MUSTER_{}", key.name.replace('.', "__").to_uppercase());
-        let seeds = format!("GPU_SCHEDULER_{}", key.name.replace('.', "_").to_uppercase());
-        for name in [ours, seeds] {
+    for key in keys::names().chain(keys::ALIASES.iter().map(|(alias, _)| *alias)) {
+        let muster = format!("MUSTER_{}", key.replace('.', "__").to_uppercase());
+        let compat = format!("GPU_SCHEDULER_{}", key.replace('.', "_").to_uppercase());
+        for name in [muster, compat] {
             let raw = variables::read([(name.clone(), "1".to_string())]);
-            let keys: Vec<_> = raw.words.iter().map(|word| word.key).collect();
-            assert_eq!(keys, [key.name], "{name}");
+            let keys: Vec<_> = raw.entries.iter().map(|entry| entry.key).collect();
+            assert_eq!(keys, [key], "{name}");
         }
     }
+}
+
+#[test]
+fn an_alias_sets_its_key_in_every_source() {
+    let weight = |text: &str, variables: &[(&str, &str)]| {
+        load(text, variables, &[]).unwrap_or_else(|error| panic!("{error}")).settings.weights.fragmentation
+    };
+    let (by_name, by_alias) = ("scheduler: {weight_fragmentation: 3}", "scheduler: {weight_waste: 4}");
+    assert_eq!((weight(by_name, &[]), weight(by_alias, &[])), (3, 4));
+    assert_eq!(
+        weight(by_name, &[("MUSTER_SCHEDULER__WEIGHT_WASTE", "5")]),
+        5,
+        "a variable overrides the file"
+    );
+    assert_eq!(weight("", &[("GPU_SCHEDULER_SCHEDULER_WEIGHT_WASTE", "6")]), 6);
+    assert_eq!(
+        weight("scheduler: {weight_fragmentation: 3, weight_waste: 3}", &[]),
+        3,
+        "the same value twice"
+    );
+    let config = load_valid(by_alias);
+    assert_eq!(source(&config, "scheduler.weight_fragmentation"), "c.yaml:1:27");
+    assert!(config.show().iter().all(|shown| shown.key != "scheduler.weight_waste"));
+    assert_eq!(
+        load_error("scheduler:\n  weight_fragmentation: 3\n  weight_waste: 4\n"),
+        "c.yaml:3:17: `scheduler.weight_waste` and `scheduler.weight_fragmentation` disagree about the value; keep one \
+         of them\n  |\n3 |   weight_waste: 4\n  |                 ^"
+    );
 }
 
 #[test]
@@ -248,7 +281,7 @@ fn variables_are_read_as_people_write_them() {
     assert_eq!(config.settings.max_wait_ms, 5_400_000);
     assert!(!config.metrics.enabled);
     assert_eq!(config.log.level, "debug");
-    assert_eq!(config.agent.node_id.as_deref(), Some("n7"), "an empty variable says nothing");
+    assert_eq!(config.agent.node_id.as_deref(), Some("n7"), "an empty variable sets nothing");
     assert_eq!(config.settings.queue_size_max, 77);
     assert_eq!(config.telemetry.otlp_endpoint.as_deref(), Some("http://127.0.0.1:4318"));
     assert_eq!(config.warnings, Vec::<String>::new());
@@ -280,7 +313,7 @@ fn unknown_variables_warn_and_those_of_others_are_left_alone() {
 }
 
 #[test]
-fn a_port_and_an_address_are_one_thing() {
+fn the_port_of_the_stronger_source_wins_over_the_port_of_listen() {
     let address =
         |text: &str, variables: &[(&str, &str)]| load(text, variables, &[]).unwrap().listen.to_string();
     assert_eq!(address("api: {http_port: 9000}", &[]), "127.0.0.1:9000");
@@ -290,7 +323,7 @@ fn a_port_and_an_address_are_one_thing() {
 }
 
 #[test]
-fn a_database_is_found_by_address_or_by_host() {
+fn the_database_is_chosen_by_url_or_by_host() {
     let database = |text: &str, variables: &[(&str, &str)]| match load(text, variables, &[]).unwrap().database
     {
         Database::Sqlite { path } => format!("sqlite {}", path.display()),
@@ -303,18 +336,18 @@ fn a_database_is_found_by_address_or_by_host() {
     assert_eq!(database("database: {url: 'postgresql://u:p@h/d'}", &[]), "postgresql://u:p@h/d");
     assert_eq!(database(host, &[]), "postgres://postgres@db:5432/gpu_scheduler?sslmode=disable");
     assert_eq!(database(host, &[("MUSTER_DATABASE_URL", "sqlite:y.db")]), "sqlite y.db");
-    let by_seed = [("GPU_SCHEDULER_DATABASE_HOST", "::1"), ("GPU_SCHEDULER_DATABASE_PORT", "1")];
+    let by_compat_name = [("GPU_SCHEDULER_DATABASE_HOST", "::1"), ("GPU_SCHEDULER_DATABASE_PORT", "1")];
     let url = "postgres://postgres@[::1]:1/gpu_scheduler?sslmode=disable";
-    assert_eq!(database("database: {url: 'sqlite:x.db'}", &by_seed), url);
+    assert_eq!(database("database: {url: 'sqlite:x.db'}", &by_compat_name), url);
     assert_eq!(
-        good("database: {password: x}").warnings,
+        load_valid("database: {password: x}").warnings,
         ["`database.password` has no effect: neither `database.host` nor `database.url` is set, \
           so the state is kept in SQLite"]
     );
 }
 
 #[test]
-fn other_machines_reach_us_only_with_tokens_and_tls() {
+fn listening_beyond_loopback_requires_tokens_and_tls() {
     let with = |auth: &str, tls: &str| {
         format!("listen: 0.0.0.0:8080\nauth: {{mode: {auth}}}\napi: {{enable_tls: {tls}}}\n")
     };
@@ -328,27 +361,27 @@ fn other_machines_reach_us_only_with_tokens_and_tls() {
              could run jobs here; set `auth.mode: tokens` and `api.enable_tls: true`, or listen on 127.0.0.1\n  \
              |\n1 | listen: 0.0.0.0:8080\n  |         ^"
         );
-        assert_eq!(complaint(&with(auth, tls)), expected);
+        assert_eq!(load_error(&with(auth, tls)), expected);
     }
-    let config = good(&with("tokens", "true"));
-    assert_eq!((config.tls, config.api.rate_limit_rps), (Some(Tls::OwnCa), Some(100)));
-    assert!(complaint("listen: '[::]:80'").contains("can reach"));
-    good("listen: '[::1]:80'");
+    let config = load_valid(&with("tokens", "true"));
+    assert_eq!((config.tls, config.api.rate_limit_rps), (Some(TlsConfig::OwnCa), Some(100)));
+    assert!(load_error("listen: '[::]:80'").contains("can reach"));
+    load_valid("listen: '[::1]:80'");
 }
 
 #[test]
-fn every_origin_is_refused_without_tokens() {
+fn the_cors_wildcard_is_refused_without_tokens() {
     let text = "api:\n  cors_origins: \"*\"\n";
     let expected = "c.yaml:2:17: `api.cors_origins` has `*` while tokens are off: any web page that you visit could \
                     run jobs here; name the origins, or set `auth.mode: tokens`\n  \
                     |\n2 |   cors_origins: \"*\"\n  |                 ^";
-    assert_eq!(complaint(text), expected);
-    assert_eq!(good(&format!("{text}auth: {{mode: tokens}}")).api.cors, Cors::Any);
-    assert_eq!(good(&format!("{text}  cors_enabled: false")).api.cors, Cors::SameOrigin);
+    assert_eq!(load_error(text), expected);
+    assert_eq!(load_valid(&format!("{text}auth: {{mode: tokens}}")).api.cors, Cors::Any);
+    assert_eq!(load_valid(&format!("{text}  cors_enabled: false")).api.cors, Cors::SameOrigin);
 }
 
 #[test]
-fn bad_values_are_told_with_what_would_be_right() {
+fn invalid_values_are_reported_with_the_expected_form() {
     let cases = [
         ("scheduler.thermal_threshold", "200", "it must be a number from 40 to 110 (°C)"),
         ("scheduler.thermal_threshold", "NaN", "it must be a number from 40 to 110 (°C)"),
@@ -383,15 +416,15 @@ fn bad_values_are_told_with_what_would_be_right() {
             "it must be `postgres://USER:PASSWORD@HOST/DATABASE` or `sqlite:PATH`",
         ),
     ];
-    for (key, value, wanted) in cases {
-        let complaint = load("", &[], &[(key, value)]).map(|_| ()).unwrap_err().to_string();
+    for (key, value, expected) in cases {
+        let error = load("", &[], &[(key, value)]).map(|_| ()).unwrap_err().to_string();
         let shown = value.replace("secret", "***");
-        assert_eq!(complaint, format!("--{key}: `{key}` is `{shown}`; {wanted}"));
+        assert_eq!(error, format!("--{key}: `{key}` is `{shown}`; {expected}"));
     }
 }
 
 #[test]
-fn a_bad_file_is_told_with_its_line() {
+fn file_errors_are_reported_with_line_and_caret() {
     let cases = [
         (
             "scheduler:\n  max_queue_sise: 10\n",
@@ -435,7 +468,7 @@ fn a_bad_file_is_told_with_its_line() {
         (
             "api:\n  enable_tls: true\n  tls_key_path: a.key\n",
             "c.yaml:3:17: `api.tls_key_path` is set and `api.tls_cert_path` is not; name both files, or neither to \
-             have a certificate made\n  |\n3 |   tls_key_path: a.key\n  |                 ^",
+             have a certificate generated\n  |\n3 |   tls_key_path: a.key\n  |                 ^",
         ),
         (
             "listen: 127.0.0.1:80\napi: {http_port: 81}\n",
@@ -449,19 +482,19 @@ fn a_bad_file_is_told_with_its_line() {
         ),
     ];
     for (text, expected) in cases {
-        assert_eq!(complaint(text), expected);
+        assert_eq!(load_error(text), expected);
     }
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let error = load("a: 1\nlog: {level: loud}", &[("MUSTER_LISTEN", "x")], &[]).unwrap_err();
-    let places: Vec<String> = error.problems.iter().map(|problem| problem.place.to_string()).collect();
-    assert_eq!(places, ["c.yaml:1:1", "c.yaml:2:14", "MUSTER_LISTEN"]);
+    let sources: Vec<String> = error.problems.iter().map(|problem| problem.source.to_string()).collect();
+    assert_eq!(sources, ["c.yaml:1:1", "c.yaml:2:14", "MUSTER_LISTEN"]);
 }
 
 #[test]
-fn a_file_that_is_not_there_is_told() {
+fn a_missing_file_is_reported() {
     let error = Config::load(RawConfig::default(), [], Some(Path::new("/no/such.yaml"))).unwrap_err();
     let expected = "/no/such.yaml: cannot read the configuration: No such file or directory (os error 2); \
                     check the path and its permissions";
@@ -470,18 +503,18 @@ fn a_file_that_is_not_there_is_told() {
 
 #[test]
 fn passwords_are_never_shown() {
-    let config = good("database: {host: db, password: hunter2}");
+    let config = load_valid("database: {host: db, password: hunter2}");
     let url =
         load("", &[("MUSTER_DATABASE_URL", "postgres://me:hunter2@db/x?password=hunter2&a=b")], &[]).unwrap();
     for config in [&config, &url] {
-        let shown: Vec<String> = config.show().iter().map(Shown::to_string).collect();
+        let shown: Vec<String> = config.show().iter().map(ShownKey::to_string).collect();
         let text = format!("{}\n{:?}", shown.join("\n"), config.database);
         assert!(!text.contains("hunter2"), "{text}");
         assert_eq!(shown.len(), keys::KEYS.len());
     }
-    let shown: Vec<String> = url.show().iter().map(Shown::to_string).collect();
+    let shown: Vec<String> = url.show().iter().map(ShownKey::to_string).collect();
     let line = "database.url = postgres://me:***@db/x?password=***&a=b  (MUSTER_DATABASE_URL)";
     assert!(shown.iter().any(|shown| shown == line), "{shown:?}");
     assert!(shown.iter().any(|shown| shown == "api.http_port = 8080  (default)"));
-    assert!(!complaint("database: {host: db, password: [hunter2]}").contains("is `hunter2`"));
+    assert!(!load_error("database: {host: db, password: [hunter2]}").contains("is `hunter2`"));
 }

@@ -1,110 +1,113 @@
-//! What a key may hold, and how a text becomes a value.
+//! Kinds of configuration values, and their parsing.
 
 use std::net::SocketAddr;
 
 use jiff::SignedDuration;
-use muster_agent::duration;
+use muster_core::time;
 
-/// What a source said for a key, before anybody knows whether it makes sense.
+/// The unparsed value of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Raw {
+pub(super) enum RawValue {
     One(String),
     Many(Vec<String>),
 }
 
-impl Raw {
+impl RawValue {
     /// As people would write it.
     pub fn text(&self) -> String {
         match self {
-            Raw::One(text) => text.clone(),
-            Raw::Many(texts) => texts.join(", "),
+            RawValue::One(text) => text.clone(),
+            RawValue::Many(texts) => texts.join(", "),
         }
     }
 }
 
-/// What a key may hold.
+/// The kind of value of a key.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// Any text; empty means not set.
     Text,
-    /// A text that is never shown.
+    /// A text that is never printed.
     Secret,
-    /// An address that may hold a password.
+    /// A URL that may hold a password.
     Url,
     /// `true` or `false`.
-    Flag,
+    Bool,
     /// A whole number.
     Integer { min: i64, max: i64 },
     /// A temperature; fractions are allowed.
     Celsius { min: f64, max: f64 },
-    /// A span of time with its unit.
+    /// With its unit.
     Duration,
     /// One of a few words.
-    Word(&'static [&'static str]),
-    /// Where to listen.
+    Choice(&'static [&'static str]),
+    /// An IP address with a port.
     Address,
     /// Several texts.
     List,
 }
 
-/// A value that fits its kind.
+/// A parsed value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
-    /// Nothing is set.
     Unset,
     Text(String),
-    Flag(bool),
+    Bool(bool),
     Integer(i64),
     Number(f64),
     Address(SocketAddr),
     List(Vec<String>),
 }
 
-impl Kind {
-    /// Read what was said; `None` when it is not [`Kind::wanted`].
-    pub fn read(&self, raw: &Raw) -> Option<Value> {
+impl ValueKind {
+    /// Parse a value; `None` if it is not [`ValueKind::expected`].
+    pub fn parse(&self, raw: &RawValue) -> Option<Value> {
         match (self, raw) {
-            (Kind::List, Raw::One(text)) => Some(Value::List(split(text))),
-            (Kind::List, Raw::Many(texts)) => Some(Value::List(texts.clone())),
-            (_, Raw::Many(_)) => None,
-            (_, Raw::One(text)) => self.read_one(text.trim()),
+            (ValueKind::List, RawValue::One(text)) => Some(Value::List(split_list(text))),
+            (ValueKind::List, RawValue::Many(texts)) => Some(Value::List(texts.clone())),
+            (_, RawValue::Many(_)) => None,
+            (_, RawValue::One(text)) => self.parse_one(text.trim()),
         }
     }
 
-    fn read_one(&self, text: &str) -> Option<Value> {
+    fn parse_one(&self, text: &str) -> Option<Value> {
         match self {
-            Kind::Text | Kind::Secret | Kind::Url if text.is_empty() => Some(Value::Unset),
-            Kind::Text | Kind::Secret | Kind::Url => Some(Value::Text(text.to_string())),
-            Kind::Flag => flag(text).map(Value::Flag),
-            Kind::Integer { min, max } => {
+            ValueKind::Text | ValueKind::Secret | ValueKind::Url if text.is_empty() => Some(Value::Unset),
+            ValueKind::Text | ValueKind::Secret | ValueKind::Url => Some(Value::Text(text.to_string())),
+            ValueKind::Bool => parse_bool(text).map(Value::Bool),
+            ValueKind::Integer { min, max } => {
                 text.parse().ok().filter(|number| (min..=max).contains(&number)).map(Value::Integer)
             }
-            Kind::Celsius { min, max } => {
+            ValueKind::Celsius { min, max } => {
                 text.parse().ok().filter(|number| (min..=max).contains(&number)).map(Value::Number)
             }
-            Kind::Duration => duration_ms(text).map(Value::Integer),
-            Kind::Word(words) => {
-                let said = text.to_ascii_lowercase();
-                words.contains(&said.as_str()).then_some(Value::Text(said))
+            ValueKind::Duration => parse_duration_ms(text).map(Value::Integer),
+            ValueKind::Choice(words) => {
+                let word = text.to_ascii_lowercase();
+                words.contains(&word.as_str()).then_some(Value::Text(word))
             }
-            Kind::Address => address(text).map(Value::Address),
-            Kind::List => Some(Value::List(split(text))),
+            ValueKind::Address => parse_address(text).map(Value::Address),
+            ValueKind::List => Some(Value::List(split_list(text))),
         }
     }
 
-    /// What would be right, to end the sentence "it must be …".
-    pub fn wanted(&self) -> String {
+    /// Description of valid values: the end of the sentence "it must be …".
+    pub fn expected(&self) -> String {
         match self {
-            Kind::Text | Kind::Secret => "a single text".to_string(),
-            Kind::Url => "a single address".to_string(),
-            Kind::Flag => "`true` or `false`".to_string(),
-            Kind::Integer { min, max: i64::MAX } => format!("a whole number from {min}"),
-            Kind::Integer { min, max } => format!("a whole number from {min} to {max}"),
-            Kind::Celsius { min, max } => format!("a number from {min} to {max} (°C)"),
-            Kind::Duration => "a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`".to_string(),
-            Kind::Word(words) => one_of(words),
-            Kind::Address => "an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_string(),
-            Kind::List => "a list".to_string(),
+            ValueKind::Text | ValueKind::Secret => "a single text".to_string(),
+            ValueKind::Url => "a single URL".to_string(),
+            ValueKind::Bool => "`true` or `false`".to_string(),
+            ValueKind::Integer { min, max: i64::MAX } => format!("a whole number from {min}"),
+            ValueKind::Integer { min, max } => format!("a whole number from {min} to {max}"),
+            ValueKind::Celsius { min, max } => format!("a number from {min} to {max} (°C)"),
+            ValueKind::Duration => {
+                "a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`".to_string()
+            }
+            ValueKind::Choice(words) => one_of(words),
+            ValueKind::Address => {
+                "an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_string()
+            }
+            ValueKind::List => "a list".to_string(),
         }
     }
 }
@@ -119,8 +122,8 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
-/// The words that YAML 1.1 and shells use, because the seed's loader took them too.
-fn flag(text: &str) -> Option<bool> {
+/// Also the spellings of YAML 1.1 and of shells.
+fn parse_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Some(true),
         "false" | "no" | "off" | "0" => Some(false),
@@ -128,10 +131,10 @@ fn flag(text: &str) -> Option<bool> {
     }
 }
 
-/// Milliseconds; never negative, and never without a unit, so that nobody has to guess it.
-/// As everywhere else, where days are understood too; else in any of the ways that the seed's users know.
-fn duration_ms(text: &str) -> Option<i64> {
-    if let Ok(ms) = duration::parse_ms(text) {
+/// A duration in milliseconds; never negative and never without a unit. The format of the API and the CLI, which knows
+/// days, or else the formats of jiff, such as `1h30m` and `PT5M`.
+fn parse_duration_ms(text: &str) -> Option<i64> {
+    if let Ok(ms) = time::parse_duration_ms(text) {
         return Some(ms);
     }
     let span: SignedDuration = text.parse().ok()?;
@@ -139,16 +142,16 @@ fn duration_ms(text: &str) -> Option<i64> {
     (ms >= 0).then_some(ms)
 }
 
-/// `localhost` is spelt out: resolving names here would make the start depend on a name server.
-fn address(text: &str) -> Option<SocketAddr> {
-    let spelt = match text.strip_prefix("localhost:") {
+/// `localhost` is replaced by its address: to resolve names would make the start depend on a name server.
+fn parse_address(text: &str) -> Option<SocketAddr> {
+    let address = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}"),
         None if text.starts_with(':') => format!("0.0.0.0{text}"),
         None => text.to_string(),
     };
-    spelt.parse().ok()
+    address.parse().ok()
 }
 
-fn split(text: &str) -> Vec<String> {
+fn split_list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_string).collect()
 }

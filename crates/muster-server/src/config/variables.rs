@@ -1,18 +1,18 @@
-//! Source: the environment. Our own variables, and those that the seeds documented.
+//! Source: environment variables, `MUSTER_*` and compatibility names.
 
 use super::nearest;
-use super::problem::Place;
-use super::value::Raw;
+use super::problem::ValueSource;
+use super::value::RawValue;
 use super::{RawConfig, keys};
 
-const OURS: &str = "MUSTER_";
-const SEED: &str = "GPU_SCHEDULER_";
+const MUSTER_PREFIX: &str = "MUSTER_";
+const COMPAT_PREFIX: &str = "GPU_SCHEDULER_";
 
-/// Short names of our own for what is set most often.
-const SHORT: &[(&str, &str)] = &[("MUSTER_DATABASE_URL", "database.url"), ("MUSTER_LOG", "log.level")];
+/// Short names for the keys that are set most often.
+const SHORT_NAMES: &[(&str, &str)] = &[("MUSTER_DATABASE_URL", "database.url"), ("MUSTER_LOG", "log.level")];
 
-/// What other documents call keys that mean the same here.
-const OTHER_NAMES: &[(&str, &str)] = &[
+/// Compatibility names without the prefix [`COMPAT_PREFIX`].
+const COMPAT_NAMES: &[(&str, &str)] = &[
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "telemetry.otlp_endpoint"),
     ("GPU_PLATFORM_SCHEDULER__ENABLE_PREEMPTION", "scheduler.enable_preemption"),
     ("GPU_PLATFORM_SCHEDULER__MAX_QUEUE_SIZE", "scheduler.max_queue_size"),
@@ -21,11 +21,11 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("GPU_PLATFORM_OBSERVABILITY__OTEL_ENDPOINT", "telemetry.otlp_endpoint"),
 ];
 
-/// Variables with our prefix that are not configuration: they speak to the command line.
-const NOT_OURS: &[&str] =
+/// Variables with the prefix `MUSTER_` that the command line reads.
+const CLI_VARIABLES: &[&str] =
     &["CONFIG", "TOKEN", "TOKEN_FILE", "URL", "API_URL", "SERVER", "TENANT", "OUTPUT", "CA"];
-/// Or to running jobs: single ones, and families by how they begin.
-const FOR_TASKS: &[&str] = &[
+/// Variables with the prefix `MUSTER_` that agents set for tasks.
+const TASK_VARIABLES: &[&str] = &[
     "USER",
     "ATTEMPT",
     "ATTEMPT_DIR",
@@ -42,79 +42,81 @@ const FOR_TASKS: &[&str] = &[
     "MASTER",
     "MASTER_ADDRESS",
 ];
-const FOR_JOBS: &[&str] = &["JOB_", "TASK_", "GANG_", "ARRAY_", "SIM_", "TEST_"];
+/// The same, by the beginning of their names.
+const TASK_VARIABLE_PREFIXES: &[&str] = &["JOB_", "TASK_", "GANG_", "ARRAY_", "SIM_", "TEST_"];
 
-/// Read the variables that are meant for us. An empty one says nothing, as in most container files.
+/// Read the variables that are configuration. An empty variable sets nothing, as is usual in container files.
 pub(super) fn read(variables: impl IntoIterator<Item = (String, String)>) -> RawConfig {
     let mut raw = RawConfig::default();
-    let mut said: Vec<(String, String)> = variables
+    let mut set: Vec<(String, String)> = variables
         .into_iter()
         .filter(|(name, value)| !value.is_empty() && !is_service_link(name, value))
         .collect();
-    said.sort(); // So that warnings come in the same order each time.
-    for (name, value) in said {
-        take(&mut raw, name, value);
+    set.sort(); // For a stable order of warnings.
+    for (name, value) in set {
+        read_variable(&mut raw, name, value);
     }
     raw
 }
 
-fn take(raw: &mut RawConfig, name: String, value: String) {
-    let text = Raw::One(value);
-    if let Some(key) = alias(OTHER_NAMES, &name) {
-        raw.say(key, text, Place::SeedVariable(name));
-    } else if let Some(rest) = name.strip_prefix(SEED) {
-        match seed_key(rest) {
-            Meant::Key(key) => raw.say(key, text, Place::SeedVariable(name)),
-            Meant::Inert(whole, why) => raw.warn_inert(whole, why),
-            Meant::Nothing => warn_unknown(raw, &name, seed_name),
+fn read_variable(raw: &mut RawConfig, name: String, value: String) {
+    let text = RawValue::One(value);
+    if let Some(key) = find_alias(COMPAT_NAMES, &name) {
+        raw.set(key, text, ValueSource::CompatVariable(name));
+    } else if let Some(rest) = name.strip_prefix(COMPAT_PREFIX) {
+        match compat_key(rest) {
+            KeyMatch::Key(key) => raw.set(key, text, ValueSource::CompatVariable(name)),
+            KeyMatch::Inert(whole, why) => raw.warn_inert(whole, why),
+            KeyMatch::Unknown => warn_unknown(raw, &name, compat_variable),
         }
-    } else if let Some(rest) = name.strip_prefix(OURS) {
-        match alias(SHORT, &name).map_or_else(|| our_key(rest), Meant::Key) {
-            Meant::Key(key) => raw.say(key, text, Place::Variable(name)),
-            Meant::Inert(whole, why) => raw.warn_inert(whole, why),
-            Meant::Nothing if is_for_others(rest) => {}
-            Meant::Nothing => warn_unknown(raw, &name, our_name),
+    } else if let Some(rest) = name.strip_prefix(MUSTER_PREFIX) {
+        match find_alias(SHORT_NAMES, &name).map_or_else(|| muster_key(rest), KeyMatch::Key) {
+            KeyMatch::Key(key) => raw.set(key, text, ValueSource::Variable(name)),
+            KeyMatch::Inert(whole, why) => raw.warn_inert(whole, why),
+            KeyMatch::Unknown if is_not_configuration(rest) => {}
+            KeyMatch::Unknown => warn_unknown(raw, &name, muster_variable),
         }
     }
 }
 
-enum Meant {
+enum KeyMatch {
     Key(&'static str),
     Inert(&'static str, &'static str),
-    Nothing,
+    Unknown,
 }
 
-fn alias(names: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
+fn find_alias(names: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     names.iter().find(|(other, _)| *other == name).map(|(_, key)| *key)
 }
 
 /// `API__HTTP_PORT` is `api.http_port`.
-fn our_key(rest: &str) -> Meant {
+fn muster_key(rest: &str) -> KeyMatch {
     let dotted = rest.to_ascii_lowercase().replace("__", ".");
-    match (keys::find(&dotted), keys::inert(&dotted)) {
-        (Some(key), _) => Meant::Key(key.name),
-        (None, Some((whole, why))) => Meant::Inert(whole, why),
-        (None, None) => Meant::Nothing,
+    match (keys::spelling(&dotted), keys::find_inert(&dotted)) {
+        (Some(key), _) => KeyMatch::Key(key),
+        (None, Some((whole, why))) => KeyMatch::Inert(whole, why),
+        (None, None) => KeyMatch::Unknown,
     }
 }
 
-/// `API_HTTP_PORT` is `api.http_port`: the seed writes dots as underscores, so we look among the known names.
-fn seed_key(rest: &str) -> Meant {
-    let key = keys::names().find(|key| key.replace('.', "_").eq_ignore_ascii_case(rest));
+/// `API_HTTP_PORT` is `api.http_port`: an underscore stands for a dot or for itself, so the known names decide.
+fn compat_key(rest: &str) -> KeyMatch {
+    let mut names = keys::names().chain(keys::ALIASES.iter().map(|(alias, _)| *alias));
+    let key = names.find(|key| key.replace('.', "_").eq_ignore_ascii_case(rest));
     let first_dot = rest.to_ascii_lowercase().replacen('_', ".", 1);
-    match (key, keys::inert(&first_dot)) {
-        (Some(key), _) => Meant::Key(key),
-        (None, Some((whole, why))) => Meant::Inert(whole, why),
-        (None, None) => Meant::Nothing,
+    match (key, keys::find_inert(&first_dot)) {
+        (Some(key), _) => KeyMatch::Key(key),
+        (None, Some((whole, why))) => KeyMatch::Inert(whole, why),
+        (None, None) => KeyMatch::Unknown,
     }
 }
 
-fn our_name(key: &str) -> String {
-    format!("{OURS}{}", key.replace('.', "__").to_ascii_uppercase())
+fn muster_variable(key: &str) -> String {
+    format!("{MUSTER_PREFIX}{}", key.replace('.', "__").to_ascii_uppercase())
 }
 
-fn seed_name(key: &str) -> String {
-    format!("{SEED}{}", key.replace('.', "_").to_ascii_uppercase())
+fn compat_variable(key: &str) -> String {
+    format!("{COMPAT_PREFIX}{}", key.replace('.', "_").to_ascii_uppercase())
 }
 
 fn warn_unknown(raw: &mut RawConfig, name: &str, spelling: impl Fn(&str) -> String) {
@@ -126,14 +128,14 @@ fn warn_unknown(raw: &mut RawConfig, name: &str, spelling: impl Fn(&str) -> Stri
     raw.warnings.push(format!("the variable `{name}` is not known and has no effect; {hint}"));
 }
 
-fn is_for_others(rest: &str) -> bool {
-    NOT_OURS.contains(&rest)
-        || FOR_TASKS.contains(&rest)
-        || FOR_JOBS.iter().any(|prefix| rest.starts_with(prefix))
+fn is_not_configuration(rest: &str) -> bool {
+    CLI_VARIABLES.contains(&rest)
+        || TASK_VARIABLES.contains(&rest)
+        || TASK_VARIABLE_PREFIXES.iter().any(|prefix| rest.starts_with(prefix))
 }
 
-/// Kubernetes gives every pod variables named after services, such as `MUSTER_PORT=tcp://10.0.0.1:8080`. They
-/// are nobody's wish.
+/// Kubernetes sets variables for every service in each pod, such as `MUSTER_PORT=tcp://10.0.0.1:8080`. They are not
+/// configuration.
 fn is_service_link(name: &str, value: &str) -> bool {
     let is_link = value.starts_with("tcp://") || value.starts_with("udp://");
     (is_link && name.contains("_PORT"))

@@ -1,7 +1,7 @@
-//! Who may call what: one table. The check and the security part of the OpenAPI document are made from it.
+//! Authentication and authorization: one table with the role each route needs.
 //!
-//! A route that is not in the table answers nobody. Roles that belong to one tenant see only its objects; what
-//! belongs to others does not exist for them.
+//! The check and the security part of the OpenAPI document are made from the table. A route that is not in the table
+//! answers nobody. Roles of one tenant see only its objects: objects of other tenants do not exist for them (404).
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::ALLOW;
@@ -10,190 +10,194 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use muster_core::Command;
 
-use crate::http::Door;
-use crate::http::fault::Fault;
-use crate::http::rate::address_of;
-use crate::http::who::bearer;
-use crate::http::{no_such_path, scrape};
-use crate::identity::{Identity, Verb, Who};
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
+use crate::http::caller::bearer_token;
+use crate::http::rate_limit::peer_address;
+use crate::http::{scrape, unknown_path_error};
+use crate::identity::{Authenticator, Caller, Permission};
 
-/// What a route asks of its caller.
+/// What a route requires of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// Nothing: it tells no secrets.
-    Open,
-    /// A role that may do this.
-    To(Verb),
+pub enum AccessRule {
+    /// No token: the response contains no secrets.
+    Public,
+    /// A token whose role has this permission.
+    NeedsRoleFor(Permission),
 }
 
-use Need::Open;
-const LOOK: Need = Need::To(Verb::Look);
-const WORK: Need = Need::To(Verb::Work);
-const MANAGE: Need = Need::To(Verb::Manage);
-const OPERATE: Need = Need::To(Verb::Operate);
-const ADMINISTER: Need = Need::To(Verb::Administer);
+use AccessRule::Public;
+const VIEWER: AccessRule = AccessRule::NeedsRoleFor(Permission::Read);
+const MEMBER: AccessRule = AccessRule::NeedsRoleFor(Permission::ManageJobs);
+const TENANT_ADMIN: AccessRule = AccessRule::NeedsRoleFor(Permission::ManageTenant);
+const OPERATOR: AccessRule = AccessRule::NeedsRoleFor(Permission::Operate);
+const ADMIN: AccessRule = AccessRule::NeedsRoleFor(Permission::Administer);
 
-/// Every route, with what it asks of its caller.
-pub const RULES: &[(Method, &str, Need)] = &[
-    (Method::GET, "/", Open),
-    (Method::GET, "/health", Open),
-    (Method::GET, "/healthz", Open),
-    (Method::GET, "/readyz", Open),
-    (Method::GET, "/metrics", OPERATE),
-    (Method::GET, "/api/v1/health", Open),
-    (Method::GET, "/api/v1/openapi.json", Open),
-    (Method::GET, "/api/v1/docs", Open),
-    (Method::GET, "/api/v1/whoami", LOOK),
-    (Method::GET, "/api/v1/cluster/status", LOOK),
-    (Method::GET, "/api/v1/moves", OPERATE),
-    (Method::POST, "/api/v1/whatif", OPERATE),
-    (Method::POST, "/api/v1/policies", MANAGE),
-    (Method::GET, "/api/v1/policies", LOOK),
-    (Method::POST, "/api/v1/policies/rollback", MANAGE),
-    (Method::GET, "/api/v1/policies/{version}", LOOK),
-    (Method::GET, "/api/v1/policies/shadow", OPERATE),
-    (Method::DELETE, "/api/v1/policies/shadow", ADMINISTER),
-    (Method::POST, "/api/v1/jobs", WORK),
-    (Method::GET, "/api/v1/jobs", LOOK),
-    (Method::POST, "/api/v1/jobs/plan", WORK),
-    (Method::GET, "/api/v1/jobs/{id}", LOOK),
-    (Method::PATCH, "/api/v1/jobs/{id}", WORK),
-    (Method::DELETE, "/api/v1/jobs/{id}", WORK),
-    (Method::POST, "/api/v1/jobs/{id}/hold", WORK),
-    (Method::POST, "/api/v1/jobs/{id}/release", WORK),
-    (Method::POST, "/api/v1/jobs/{id}/requeue", WORK),
-    (Method::POST, "/api/v1/jobs/{id}/checkpoint", WORK),
-    (Method::GET, "/api/v1/jobs/{id}/why", LOOK),
-    (Method::GET, "/api/v1/jobs/{id}/receipts", LOOK),
-    (Method::GET, "/api/v1/jobs/{id}/events", LOOK),
-    (Method::GET, "/api/v1/jobs/{id}/attempts", LOOK),
-    (Method::GET, "/api/v1/jobs/{id}/logs", LOOK),
-    (Method::GET, "/api/v1/tenants", LOOK),
-    (Method::POST, "/api/v1/tenants", ADMINISTER),
-    (Method::GET, "/api/v1/tenants/{id}", LOOK),
-    (Method::PUT, "/api/v1/tenants/{id}", ADMINISTER),
-    (Method::PATCH, "/api/v1/tenants/{id}", ADMINISTER),
-    (Method::DELETE, "/api/v1/tenants/{id}", ADMINISTER),
-    (Method::GET, "/api/v1/nodes", LOOK),
-    (Method::POST, "/api/v1/nodes", OPERATE),
-    (Method::GET, "/api/v1/nodes/{id}", LOOK),
-    (Method::PATCH, "/api/v1/nodes/{id}", OPERATE),
-    (Method::DELETE, "/api/v1/nodes/{id}", OPERATE),
-    (Method::POST, "/api/v1/nodes/{id}/drain", OPERATE),
-    (Method::POST, "/api/v1/nodes/{id}/undrain", OPERATE),
-    (Method::POST, "/api/v1/nodes/{id}/hold", OPERATE),
-    (Method::POST, "/api/v1/nodes/{id}/fence", OPERATE),
-    (Method::GET, "/api/v1/windows", LOOK),
-    (Method::POST, "/api/v1/windows", OPERATE),
-    (Method::DELETE, "/api/v1/windows/{name}", OPERATE),
-    (Method::GET, "/api/v1/gpus", LOOK),
-    (Method::GET, "/api/v1/gpus/{node}/{index}", LOOK),
-    (Method::PATCH, "/api/v1/gpus/{node}/{index}", OPERATE),
-    (Method::DELETE, "/api/v1/gpus/{node}/{index}", OPERATE),
-    (Method::POST, "/api/v1/gpus/{node}/{index}/health", OPERATE),
-    (Method::POST, "/api/v1/gpus/{node}/{index}/partition", OPERATE),
-    (Method::GET, "/api/v1/allocations", LOOK),
-    (Method::GET, "/api/v1/allocations/{id}", LOOK),
-    (Method::DELETE, "/api/v1/allocations/{id}", WORK),
-    (Method::GET, "/api/v1/usage", LOOK),
-    (Method::GET, "/api/v1/audit", OPERATE),
-    (Method::GET, "/api/v1/tokens", MANAGE),
-    (Method::POST, "/api/v1/tokens", MANAGE),
-    (Method::DELETE, "/api/v1/tokens/{id}", MANAGE),
-    (Method::GET, "/api/v1/events", LOOK),
+/// Every route with its access rule.
+pub const ACCESS_RULES: &[(Method, &str, AccessRule)] = &[
+    (Method::GET, "/", Public),
+    (Method::GET, "/health", Public),
+    (Method::GET, "/healthz", Public),
+    (Method::GET, "/readyz", Public),
+    (Method::GET, "/metrics", OPERATOR),
+    (Method::GET, "/api/v1/health", Public),
+    (Method::GET, "/api/v1/openapi.json", Public),
+    (Method::GET, "/api/v1/docs", Public),
+    (Method::GET, "/api/v1/whoami", VIEWER),
+    (Method::GET, "/api/v1/cluster/status", VIEWER),
+    (Method::GET, "/api/v1/moves", OPERATOR),
+    (Method::POST, "/api/v1/whatif", OPERATOR),
+    (Method::POST, "/api/v1/policies", TENANT_ADMIN),
+    (Method::GET, "/api/v1/policies", VIEWER),
+    (Method::POST, "/api/v1/policies/rollback", TENANT_ADMIN),
+    (Method::GET, "/api/v1/policies/{version}", VIEWER),
+    (Method::GET, "/api/v1/policies/shadow", OPERATOR),
+    (Method::DELETE, "/api/v1/policies/shadow", ADMIN),
+    (Method::POST, "/api/v1/jobs", MEMBER),
+    (Method::GET, "/api/v1/jobs", VIEWER),
+    (Method::POST, "/api/v1/jobs/plan", MEMBER),
+    (Method::GET, "/api/v1/jobs/{id}", VIEWER),
+    (Method::PATCH, "/api/v1/jobs/{id}", MEMBER),
+    (Method::DELETE, "/api/v1/jobs/{id}", MEMBER),
+    (Method::POST, "/api/v1/jobs/{id}/hold", MEMBER),
+    (Method::POST, "/api/v1/jobs/{id}/release", MEMBER),
+    (Method::POST, "/api/v1/jobs/{id}/requeue", MEMBER),
+    (Method::POST, "/api/v1/jobs/{id}/checkpoint", MEMBER),
+    (Method::GET, "/api/v1/jobs/{id}/why", VIEWER),
+    (Method::GET, "/api/v1/jobs/{id}/receipts", VIEWER),
+    (Method::GET, "/api/v1/jobs/{id}/events", VIEWER),
+    (Method::GET, "/api/v1/jobs/{id}/attempts", VIEWER),
+    (Method::GET, "/api/v1/jobs/{id}/logs", VIEWER),
+    (Method::GET, "/api/v1/tenants", VIEWER),
+    (Method::POST, "/api/v1/tenants", ADMIN),
+    (Method::GET, "/api/v1/tenants/{id}", VIEWER),
+    (Method::PUT, "/api/v1/tenants/{id}", ADMIN),
+    (Method::PATCH, "/api/v1/tenants/{id}", ADMIN),
+    (Method::DELETE, "/api/v1/tenants/{id}", ADMIN),
+    (Method::GET, "/api/v1/nodes", VIEWER),
+    (Method::POST, "/api/v1/nodes", OPERATOR),
+    (Method::GET, "/api/v1/nodes/{id}", VIEWER),
+    (Method::PATCH, "/api/v1/nodes/{id}", OPERATOR),
+    (Method::DELETE, "/api/v1/nodes/{id}", OPERATOR),
+    (Method::POST, "/api/v1/nodes/{id}/drain", OPERATOR),
+    (Method::POST, "/api/v1/nodes/{id}/undrain", OPERATOR),
+    (Method::POST, "/api/v1/nodes/{id}/hold", OPERATOR),
+    (Method::POST, "/api/v1/nodes/{id}/fence", OPERATOR),
+    (Method::GET, "/api/v1/windows", VIEWER),
+    (Method::POST, "/api/v1/windows", OPERATOR),
+    (Method::DELETE, "/api/v1/windows/{name}", OPERATOR),
+    (Method::GET, "/api/v1/gpus", VIEWER),
+    (Method::GET, "/api/v1/gpus/{node}/{index}", VIEWER),
+    (Method::PATCH, "/api/v1/gpus/{node}/{index}", OPERATOR),
+    (Method::DELETE, "/api/v1/gpus/{node}/{index}", OPERATOR),
+    (Method::POST, "/api/v1/gpus/{node}/{index}/health", OPERATOR),
+    (Method::POST, "/api/v1/gpus/{node}/{index}/partition", OPERATOR),
+    (Method::GET, "/api/v1/allocations", VIEWER),
+    (Method::GET, "/api/v1/allocations/{id}", VIEWER),
+    (Method::DELETE, "/api/v1/allocations/{id}", MEMBER),
+    (Method::GET, "/api/v1/usage", VIEWER),
+    (Method::GET, "/api/v1/audit", OPERATOR),
+    (Method::GET, "/api/v1/tokens", TENANT_ADMIN),
+    (Method::POST, "/api/v1/tokens", TENANT_ADMIN),
+    (Method::DELETE, "/api/v1/tokens/{id}", TENANT_ADMIN),
+    (Method::GET, "/api/v1/events", VIEWER),
 ];
 
-/// What a route asks of its caller; nothing for a route that is not in the table.
-pub fn need(method: &Method, path: &str) -> Option<Need> {
+/// The access rule of a route; `None` for a route that is not in the table.
+pub fn access_rule(method: &Method, path: &str) -> Option<AccessRule> {
     // Every GET answers HEAD too.
     let method = if method == Method::HEAD { &Method::GET } else { method };
-    RULES.iter().find(|rule| rule.0 == *method && rule.1 == path).map(|rule| rule.2)
+    ACCESS_RULES.iter().find(|rule| rule.0 == *method && rule.1 == path).map(|rule| rule.2)
 }
 
-/// The methods a path takes, as the `Allow` header lists them.
-fn methods(path: &str) -> String {
-    let known = RULES.iter().filter(|rule| rule.1 == path).map(|rule| rule.0.as_str());
+/// The methods of a path, as the `Allow` header lists them.
+fn allowed_methods(path: &str) -> String {
+    let known = ACCESS_RULES.iter().filter(|rule| rule.1 == path).map(|rule| rule.0.as_str());
     known.collect::<Vec<_>>().join(", ")
 }
 
-/// Under which name a caller's requests and streams are counted.
+/// The key under which a caller's requests and streams are counted: its token id, or its address without a token.
 #[derive(Debug, Clone)]
-pub struct Caller(pub String);
+pub struct CallerKey(pub String);
 
-/// Establish who asks, and whether they may. Handlers find the answer as `Who`.
-pub async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+/// Authenticate the caller and check its role. Handlers extract the result as [`Caller`] and [`CallerKey`].
+pub async fn check_access(State(app): State<AppState>, mut request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str).unwrap_or_default();
-    let path = if path == door.metrics.path { scrape::PATH } else { path };
-    let Some(need) = need(request.method(), path) else {
-        return not_in_the_table(&request, path);
+    let path = if path == app.metrics.path { scrape::DEFAULT_METRICS_PATH } else { path };
+    let Some(rule) = access_rule(request.method(), path) else {
+        return no_access_rule(&request, path);
     };
-    if let Need::To(verb) = need {
-        match admit(&door, &request, verb) {
-            Ok((who, caller)) => {
-                request.extensions_mut().insert(who);
+    if let AccessRule::NeedsRoleFor(permission) = rule {
+        match authorize(&app, &request, permission) {
+            Ok((caller, caller_key)) => {
                 request.extensions_mut().insert(caller);
+                request.extensions_mut().insert(caller_key);
             }
-            Err(fault) => return fault.into_response(),
+            Err(error) => return error.into_response(),
         }
     }
     next.run(request).await
 }
 
-/// Whatever the router knows: without a rule nobody gets through.
-fn not_in_the_table(request: &Request, path: &str) -> Response {
-    let allowed = methods(path);
+/// 404 or 405, even for a route that the router knows: without an access rule no request passes.
+fn no_access_rule(request: &Request, path: &str) -> Response {
+    let allowed = allowed_methods(path);
     if allowed.is_empty() {
-        return no_such_path(request.uri().clone()).into_response();
+        return unknown_path_error(request.uri().clone()).into_response();
     }
-    let detail = format!("`{}` does not take {}", request.uri().path(), request.method());
-    let fault = Fault::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail);
-    ([(ALLOW, allowed.clone())], fault.hint(format!("it takes {allowed}"))).into_response()
+    let detail = format!("method {} is not allowed on `{}`", request.method(), request.uri().path());
+    let error = ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", detail);
+    ([(ALLOW, allowed.clone())], error.hint(format!("allowed methods are {allowed}"))).into_response()
 }
 
-fn admit(door: &Door, request: &Request, verb: Verb) -> Result<(Who, Caller), Fault> {
-    let who = identify(door, request)?;
-    let caller = who.token.clone().unwrap_or_else(|| address_of(request));
-    door.limits.take(&caller)?;
-    if who.role < verb.needs() {
-        return Err(refuse(door, &who, request, verb));
+fn authorize(
+    app: &AppState,
+    request: &Request,
+    permission: Permission,
+) -> Result<(Caller, CallerKey), ApiError> {
+    let caller = authenticate(app, request)?;
+    let caller_key = caller.token.clone().unwrap_or_else(|| peer_address(request));
+    app.rate_limiter.take_request(&caller_key)?;
+    if caller.role < permission.minimum_role() {
+        return Err(deny(app, &caller, request, permission));
     }
-    Ok((who, Caller(caller)))
+    Ok((caller, CallerKey(caller_key)))
 }
 
-fn identify(door: &Door, request: &Request) -> Result<Who, Fault> {
-    let now = door.cluster.now();
-    let bearer = bearer(request.headers());
-    let identified = match door.identity {
-        // Nothing to look up, so a standby knows its callers too.
-        Identity::Local => return Ok(Who::local()),
-        Identity::Tokens => door.state(|state| door.identity.authenticate(bearer, state, now))?,
+fn authenticate(app: &AppState, request: &Request) -> Result<Caller, ApiError> {
+    let now = app.cluster.now();
+    let bearer = bearer_token(request.headers());
+    let identified = match app.identity {
+        // No token to look up, so a standby can authenticate callers too.
+        Authenticator::Local => return Ok(Caller::local()),
+        Authenticator::Tokens => app.read_state(|state| app.identity.authenticate(bearer, state, now))?,
     };
     identified.map_err(|error| {
-        let caller = address_of(request);
-        door.refusals.unauthenticated(&caller, &error.reason());
-        // Guessing is limited by address; nothing else is known about a stranger.
-        door.limits
-            .take(&caller)
+        let address = peer_address(request);
+        app.access_denials.count_unauthenticated(&address, &error.reason());
+        // Guessing tokens is limited by address: nothing else is known about an unauthenticated caller.
+        app.rate_limiter
+            .take_request(&address)
             .err()
-            .unwrap_or_else(|| Fault::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))
+            .unwrap_or_else(|| ApiError::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string()))
     })
 }
 
-/// Attempts to do what one may not are put on record.
-fn refuse(door: &Door, who: &Who, request: &Request, verb: Verb) -> Fault {
-    // The route and not the path: acts on record are of a limited number, whatever a caller makes up.
+/// Count the denied request and record it in the audit log.
+fn deny(app: &AppState, caller: &Caller, request: &Request, permission: Permission) -> ApiError {
+    // The route and not the path: a caller can make up any number of paths, and the audit log groups by act.
     let route = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let act = format!("{} {route}", request.method());
-    let (name, role, least) = (&who.actor.name, who.role.word(), verb.needs().word());
-    door.refusals.forbidden(name, role, &act);
-    put_on_record(door, who, act, request.uri().path());
-    Fault::forbidden(format!("this needs role {least}, `{name}` has {role}"))
+    let (name, role, needed) = (&caller.actor.name, caller.role.as_str(), permission.minimum_role().as_str());
+    app.access_denials.count_forbidden(name, role, &act);
+    record_denial(app, caller, act, request.uri().path());
+    ApiError::forbidden(format!("this request needs role {needed}; `{name}` has role {role}"))
 }
 
-/// Put on record that somebody tried what they may not.
-pub fn put_on_record(door: &Door, who: &Who, act: String, path: &str) {
+/// Record a denied request in the audit log.
+pub fn record_denial(app: &AppState, caller: &Caller, act: String, path: &str) {
     let note = Command::NoteRefusal { act, object: path.to_string(), code: "forbidden".to_string() };
-    if let Err(declined) = door.cluster.tell(who.actor.clone(), note) {
-        tracing::warn!(%declined, "a refusal could not be put on record");
+    if let Err(declined) = app.cluster.enqueue(caller.actor.clone(), note) {
+        tracing::warn!(%declined, "could not record the denied request in the audit log");
     }
 }

@@ -1,68 +1,68 @@
-//! The cluster as a whole, and who the caller is to it.
+//! Cluster status, and the identity of the caller (`whoami`).
 
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use muster_core::job::Phase;
-use muster_core::{Job, State as Core};
-use muster_protocol::cluster::{ClusterStatus, GpuCount, Myself};
+use muster_core::State as Core;
+use muster_core::objects::job::Phase;
+use muster_protocol::cluster::{CallerIdentity, ClusterStatus, GpuCount};
 use muster_store::rows::{CountRow, JobState};
 
-use crate::cluster::Role;
-use crate::http::Door;
-use crate::http::fault::Fault;
+use crate::cluster::ServerRole;
+use crate::conversions::rfc3339;
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
 use crate::http::json::Json;
 use crate::http::nodes::{free_gpus, is_online};
-use crate::http::written::stamp;
-use crate::identity::Who;
+use crate::identity::Caller;
 
-/// Counters of the cluster
+/// Get the status of the cluster: counts of GPUs, nodes and jobs
 #[utoipa::path(get, path = "/api/v1/cluster/status", tag = "cluster",
-    responses((status = 200, description = "How it stands", body = ClusterStatus)))]
-pub async fn status(State(door): State<Door>) -> Result<Json<ClusterStatus>, Fault> {
-    let counts = door.tables(|tables| Ok(tables.counts()?)).await?;
-    let now_ms = door.cluster.now().0;
-    let role = door.cluster.role();
-    let status = door.state(|state| count(state, &counts))?;
+    responses((status = 200, description = "The status of the cluster", body = ClusterStatus)))]
+pub async fn status(State(app): State<AppState>) -> Result<Json<ClusterStatus>, ApiError> {
+    let counts = app.read_tables(|tables| Ok(tables.job_counts()?)).await?;
+    let now_ms = app.cluster.now().0;
+    let role = app.cluster.role();
+    let status = app.read_state(|state| cluster_status(state, &counts))?;
     Ok(Json(ClusterStatus {
-        role: role_word(&role).to_string(),
+        role: role_str(&role).to_string(),
         leader: match &role {
-            Role::Standby { leader } => Some(leader.clone()),
+            ServerRole::Standby { leader } => Some(leader.clone()),
             _ => None,
         },
         epoch: match role {
-            Role::Leading { epoch } => Some(epoch),
+            ServerRole::Leading { epoch } => Some(epoch),
             _ => None,
         },
-        time: stamp(now_ms),
+        time: rfc3339(now_ms),
         time_ms: now_ms,
         ..status
     }))
 }
 
-/// The word for what this server is.
-pub fn role_word(role: &Role) -> &'static str {
+/// The role of this server as the API names it.
+pub fn role_str(role: &ServerRole) -> &'static str {
     match role {
-        Role::Starting => "starting",
-        Role::Leading { .. } => "leading",
-        Role::Standby { .. } => "standby",
-        Role::Away { .. } => "away",
+        ServerRole::Starting => "starting",
+        ServerRole::Leading { .. } => "leading",
+        ServerRole::Standby { .. } => "standby",
+        ServerRole::Unavailable { .. } => "away",
     }
 }
 
-fn count(state: &Core, counts: &[CountRow]) -> ClusterStatus {
+fn cluster_status(state: &Core, counts: &[CountRow]) -> ClusterStatus {
     let mut jobs_by_state: BTreeMap<String, u64> =
-        JobState::ALL.iter().map(|state| (state.word().to_string(), 0)).collect();
+        JobState::ALL.iter().map(|state| (state.as_str().to_string(), 0)).collect();
     for row in counts {
-        *jobs_by_state.entry(row.state.word().to_string()).or_default() += row.jobs;
+        *jobs_by_state.entry(row.state.as_str().to_string()).or_default() += row.jobs;
     }
-    let of_state = |state: JobState| jobs_by_state.get(state.word()).copied().unwrap_or(0);
+    let of_state = |state: JobState| jobs_by_state.get(state.as_str()).copied().unwrap_or(0);
     let models = gpus_by_model(state);
     let sum = |part: fn(&GpuCount) -> u64| models.values().map(part).sum();
     let nodes = || state.nodes.values();
     let mut nodes_by_state: BTreeMap<String, u64> = BTreeMap::new();
     for node in nodes() {
-        *nodes_by_state.entry(node.state_word().to_string()).or_default() += 1;
+        *nodes_by_state.entry(node.status_name().to_string()).or_default() += 1;
     }
     ClusterStatus {
         total_gpus: sum(|count| count.total),
@@ -97,31 +97,19 @@ fn gpus_by_model(state: &Core) -> BTreeMap<String, GpuCount> {
             let held = node.is_held(index);
             count.total += 1;
             count.allocated += u64::from(held);
-            count.available += u64::from(!held && node.takes_work() && node.gpu_usable(index));
+            count.available += u64::from(!held && node.is_schedulable() && node.gpu_usable(index));
         }
     }
     models
 }
 
-/// Who the caller is
+/// Get the identity of the caller
 #[utoipa::path(get, path = "/api/v1/whoami", tag = "cluster",
-    responses((status = 200, description = "Who asks", body = Myself)))]
-pub async fn whoami(who: Who) -> Json<Myself> {
-    Json(Myself {
-        name: who.actor.name,
-        role: who.role.word().to_string(),
-        tenant_id: who.tenant.map(|tenant| tenant.to_string()),
+    responses((status = 200, description = "The caller", body = CallerIdentity)))]
+pub async fn whoami(caller: Caller) -> Json<CallerIdentity> {
+    Json(CallerIdentity {
+        name: caller.actor.name,
+        role: caller.role.as_str().to_string(),
+        tenant_id: caller.tenant.map(|tenant| tenant.to_string()),
     })
-}
-
-/// The state and phase of a live job.
-pub fn state_of(job: &Job) -> (JobState, &'static str) {
-    let state = match &job.phase {
-        Phase::Queued { preempted: true, .. } => JobState::Preempted,
-        Phase::Queued { .. } | Phase::Held { .. } => JobState::Pending,
-        Phase::Active(attempt) if attempt.started_at.is_some() => JobState::Running,
-        Phase::Active(attempt) if attempt.stopping.is_some() => JobState::Running,
-        Phase::Active(_) => JobState::Pending,
-    };
-    (state, job.phase_word())
 }

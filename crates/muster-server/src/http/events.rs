@@ -1,7 +1,7 @@
-//! What happened: one job's history as a page, and everything as a stream.
+//! Events of the journal: those of one job as a page, all as a stream.
 //!
-//! A stream begins in the journal after the number it is given and goes on with what becomes durable. Whoever
-//! is too slow is told so and connects again; the journal has what was missed.
+//! A stream starts in the journal after a given sequence number and continues with events as they become durable. A
+//! client that is too slow gets `lagged` and connects again; the journal has the events it missed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,188 +22,196 @@ use tokio::time::Instant;
 use utoipa::IntoParams;
 
 use crate::cluster::Batch;
-use crate::http::Door;
-use crate::http::access::Caller;
-use crate::http::fault::Fault;
-use crate::http::history::tenant_of;
+use crate::conversions::rfc3339;
+use crate::http::AppState;
+use crate::http::access::CallerKey;
+use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
+use crate::http::job_lookup::job_tenant;
 use crate::http::json::Json;
-use crate::http::query::{Id, Query, page_limit};
-use crate::http::show::HIDDEN;
-use crate::http::stream::{self, Gone, KEEP_ALIVE, TOKEN_CHECKED_EVERY, Writer};
-use crate::http::who::Reach;
-use crate::http::written::stamp;
-use crate::identity::Who;
+use crate::http::query::{PathId, Query, page_limit};
+use crate::http::render::HIDDEN_VALUE;
+use crate::http::sse::{self, ClientDisconnected, KEEP_ALIVE_INTERVAL, SseWriter, TOKEN_CHECK_INTERVAL};
+use crate::identity::Caller;
 
 /// Journal entries read at a time.
-const PAGE: u32 = 500;
-/// Jobs whose tenant a listener remembers.
-const REMEMBERED_MAX: usize = 10_000;
+const JOURNAL_PAGE_ROWS: u32 = 500;
+/// Jobs whose visibility a stream caches.
+const VISIBILITY_CACHE_MAX: usize = 10_000;
 
-/// Which facts of one job.
+/// Which events of one job.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub struct PageQuery {
-    /// Those after this number; 0 when not given.
+pub struct JobEventsQuery {
+    /// Only events after this sequence number; 0 when not given.
     after: Option<u64>,
     /// Rows of a page, 1 to 1,000; 50 when not given.
     limit: Option<u32>,
 }
 
-/// What happened to a job, oldest first
-#[utoipa::path(get, path = "/api/v1/jobs/{id}/events", tag = "jobs",
-    params(("id" = String, Path, description = "The job, or a whole array"), PageQuery),
-    responses((status = 200, description = "Facts about it", body = EventList)))]
-pub async fn of_job(
-    State(door): State<Door>,
-    who: Who,
-    Id(job): Id<JobId>,
-    Query(query): Query<PageQuery>,
-) -> Result<Json<EventList>, Fault> {
+/// List the events of a job, oldest first
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/events", tag = "jobs", operation_id = "of_job",
+    params(("id" = String, Path, description = "The job or array"), JobEventsQuery),
+    responses((status = 200, description = "One page of events", body = EventList)))]
+pub async fn list_job_events(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(job): PathId<JobId>,
+    Query(query): Query<JobEventsQuery>,
+) -> Result<Json<EventList>, ApiError> {
     let after = query.after.unwrap_or(0);
     let limit = page_limit(query.limit)?;
-    let found = door.tables(move |tables| {
-        let tenant = tenant_of(tables, job)?;
+    let found = app.read_tables(move |tables| {
+        let tenant = job_tenant(tables, job)?;
         Ok(tenant.zip(Some(tables.events(after, limit, Some(job))?)))
     });
     let (_, rows) =
-        found.await?.filter(|(tenant, _)| who.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
+        found.await?.filter(|(tenant, _)| caller.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
     let next_after = rows.last().map_or(after, |row| row.seq);
-    Ok(Json(EventList { events: rows.into_iter().map(shown).collect(), next_after }))
+    Ok(Json(EventList { events: rows.into_iter().map(api_event).collect(), next_after }))
 }
 
-/// Where to begin, and what to follow.
+/// Start and filter of a stream.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub struct FollowQuery {
-    /// Begin after this number; with what happens from now on when not given. `Last-Event-ID` says the same.
+pub struct EventStreamQuery {
+    /// Start after this sequence number; with the next event when not given. `Last-Event-ID` takes precedence.
     after: Option<u64>,
-    /// Only about this job or array.
+    /// Only events of this job or array.
     job: Option<String>,
 }
 
-/// Follow what happens, as server-sent events
+/// Stream events as server-sent events
 ///
-/// Each event has the number of the fact as `id`, its kind as `event`, and an `Event` as `data`. A listener that
-/// is too slow gets `event: lagged` and the stream ends; it connects again with `Last-Event-ID`. Where the journal
-/// cannot be read, or when the token of the caller is revoked or expires (code `token-ended`), the last event is
-/// `event: problem`.
+/// `id` is the journal sequence number, `event` the kind, `data` an `Event`. A client that is too slow gets
+/// `event: lagged` and the stream ends; the client connects again with `Last-Event-ID`. If the journal cannot be read, or
+/// the token of the caller is revoked or expires (code `token-ended`), the last event is `event: problem`.
 #[utoipa::path(get, path = "/api/v1/events", tag = "events",
-    params(FollowQuery, ("Last-Event-ID" = Option<String>, Header, description = "Begin after this number")),
-    responses((status = 200, description = "A stream", content_type = "text/event-stream",
+    params(EventStreamQuery,
+        ("Last-Event-ID" = Option<String>, Header, description = "Start after this sequence number")),
+    responses((status = 200, description = "A stream of events", content_type = "text/event-stream",
         body = EventData)))]
 pub async fn follow(
-    State(door): State<Door>,
-    who: Who,
-    Caller(caller): Caller,
+    State(app): State<AppState>,
+    caller: Caller,
+    CallerKey(caller_key): CallerKey,
     headers: HeaderMap,
-    Query(query): Query<FollowQuery>,
-) -> Result<Response, Fault> {
+    Query(query): Query<EventStreamQuery>,
+) -> Result<Response, ApiError> {
     let job = query.job.as_deref().map(|text| text.parse::<JobId>());
-    let job = job.transpose().map_err(|error| Fault::invalid("job", error.to_string()))?;
-    // Listen before looking, so that nothing falls between.
-    let batches = door.cluster.listen();
-    let now = door.state(|state| state.seq)?;
+    let job = job.transpose().map_err(|error| ApiError::invalid("job", error.to_string()))?;
+    // Subscribe before reading the sequence number, so that no event falls in between.
+    let batches = app.cluster.subscribe();
+    let now = app.read_state(|state| state.seq)?;
     let after = last_event_id(&headers)?.or(query.after);
-    let (writer, response) = stream::open(door.limits.stream(&caller)?);
-    let listener = Listener { door, who, job, tenants: HashMap::new(), last: after.unwrap_or(now), writer };
-    tokio::spawn(listener.run(batches));
+    let (writer, response) = sse::open_sse(app.rate_limiter.acquire_stream(&caller_key)?);
+    let stream = EventStream {
+        app,
+        caller,
+        job,
+        visible_jobs: HashMap::new(),
+        last_seq: after.unwrap_or(now),
+        writer,
+    };
+    tokio::spawn(stream.run(batches));
     Ok(response)
 }
 
-fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let number = id.to_str().ok().and_then(|id| id.trim().parse().ok());
-    number.map(Some).ok_or_else(|| Fault::malformed("Last-Event-ID: send the `id` of the last event"))
+    number.map(Some).ok_or_else(|| ApiError::malformed("Last-Event-ID: send the `id` of the last event"))
 }
 
-/// The `data` of each event of the stream: a fact, or why the stream ends.
+/// The `data` of each event of the stream: an event of the journal, or why the stream ends.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
-#[allow(dead_code)] // Only the document speaks of it.
+#[allow(dead_code)] // Only a schema of the OpenAPI document.
 pub(crate) enum EventData {
-    /// A fact.
+    /// An event of the journal.
     Event(Event),
-    /// The listener was too slow: `event: lagged`.
+    /// The client was too slow: `event: lagged`.
     Lagged(Lagged),
-    /// The stream cannot go on: `event: problem`.
+    /// The stream cannot continue: `event: problem`.
     Problem(Problem),
 }
 
-struct Listener {
-    door: Door,
-    who: Who,
+struct EventStream {
+    app: AppState,
+    caller: Caller,
     job: Option<JobId>,
-    /// Whether jobs of this number may be seen.
-    tenants: HashMap<u64, bool>,
-    /// The last number that was looked at.
-    last: u64,
-    writer: Writer,
+    /// Whether the caller may see jobs, by job number.
+    visible_jobs: HashMap<u64, bool>,
+    /// The last sequence number that was processed.
+    last_seq: u64,
+    writer: SseWriter,
 }
 
 /// Why a stream ends.
-enum End {
-    Gone,
-    Fault(Fault),
+enum StreamEnd {
+    ClientDisconnected,
+    Failed(ApiError),
 }
 
-impl From<Gone> for End {
-    fn from(_: Gone) -> End {
-        End::Gone
+impl From<ClientDisconnected> for StreamEnd {
+    fn from(_: ClientDisconnected) -> StreamEnd {
+        StreamEnd::ClientDisconnected
     }
 }
 
-impl From<Fault> for End {
-    fn from(fault: Fault) -> End {
-        End::Fault(fault)
+impl From<ApiError> for StreamEnd {
+    fn from(error: ApiError) -> StreamEnd {
+        StreamEnd::Failed(error)
     }
 }
 
-impl Listener {
+impl EventStream {
     async fn run(mut self, batches: Receiver<Arc<Batch>>) {
-        if let Err(End::Fault(fault)) = self.tell(batches).await {
-            let _ = self.writer.send("problem", None, &fault.problem()).await;
+        if let Err(StreamEnd::Failed(error)) = self.send_events(batches).await {
+            let _ = self.writer.send("problem", None, &error.problem()).await;
         }
     }
 
-    async fn tell(&mut self, mut batches: Receiver<Arc<Batch>>) -> Result<(), End> {
+    async fn send_events(&mut self, mut batches: Receiver<Arc<Batch>>) -> Result<(), StreamEnd> {
         self.writer.keep_alive().await?;
         self.catch_up().await?;
-        let mut stopping = self.door.stopping.clone();
-        let mut checks = tokio::time::interval(TOKEN_CHECKED_EVERY);
-        let mut spoke = Instant::now();
+        let mut stopping = self.app.stopping.clone();
+        let mut checks = tokio::time::interval(TOKEN_CHECK_INTERVAL);
+        let mut last_keep_alive = Instant::now();
         loop {
             tokio::select! {
-                news = batches.recv() => match news {
+                received = batches.recv() => match received {
                     Ok(batch) => {
-                        self.door.check_token(&self.who)?;
-                        self.live(&batch).await?;
+                        self.app.check_token(&self.caller)?;
+                        self.send_batch(&batch).await?;
                     }
-                    Err(RecvError::Lagged(_)) => return Ok(self.lagged().await?),
+                    Err(RecvError::Lagged(_)) => return Ok(self.send_lagged().await?),
                     Err(RecvError::Closed) => return Ok(()),
                 },
                 _ = checks.tick() => {
-                    self.door.check_token(&self.who)?;
-                    if spoke.elapsed() >= KEEP_ALIVE {
+                    self.app.check_token(&self.caller)?;
+                    if last_keep_alive.elapsed() >= KEEP_ALIVE_INTERVAL {
                         self.writer.keep_alive().await?;
-                        spoke = Instant::now();
+                        last_keep_alive = Instant::now();
                     }
                 }
-                () = stopped(&mut stopping) => return Ok(()),
+                () = wait_for_stop(&mut stopping) => return Ok(()),
             }
         }
     }
 
-    /// What the journal has after the last number.
-    async fn catch_up(&mut self) -> Result<(), End> {
+    /// Send the journal entries after the last sequence number.
+    async fn catch_up(&mut self) -> Result<(), StreamEnd> {
         loop {
-            let (after, job) = (self.last, self.job);
-            let rows = self.door.tables(move |tables| Ok(tables.events(after, PAGE, job)?)).await?;
-            self.door.check_token(&self.who)?;
-            let more = rows.len() == PAGE as usize;
+            let (after, job) = (self.last_seq, self.job);
+            let rows =
+                self.app.read_tables(move |tables| Ok(tables.events(after, JOURNAL_PAGE_ROWS, job)?)).await?;
+            self.app.check_token(&self.caller)?;
+            let more = rows.len() == JOURNAL_PAGE_ROWS as usize;
             for row in rows {
-                self.pass_on(row).await?;
+                self.send_row(row).await?;
             }
             if !more {
                 return Ok(());
@@ -211,10 +219,10 @@ impl Listener {
         }
     }
 
-    async fn live(&mut self, batch: &Batch) -> Result<(), End> {
-        let last = self.last;
+    async fn send_batch(&mut self, batch: &Batch) -> Result<(), StreamEnd> {
+        let last = self.last_seq;
         for entry in batch.entries.iter().filter(|entry| entry.seq > last) {
-            let record = Record::of(entry);
+            let record = Record::from_entry(entry);
             let row = EventRow {
                 seq: record.seq,
                 epoch: record.epoch,
@@ -222,74 +230,76 @@ impl Listener {
                 kind: record.kind,
                 payload: record.payload,
             };
-            self.pass_on(row).await?;
+            self.send_row(row).await?;
         }
         Ok(())
     }
 
-    async fn pass_on(&mut self, row: EventRow) -> Result<(), End> {
-        if row.seq <= self.last {
+    async fn send_row(&mut self, row: EventRow) -> Result<(), StreamEnd> {
+        if row.seq <= self.last_seq {
             return Ok(());
         }
-        self.last = row.seq;
-        let event = shown(row);
-        if self.wanted(&event) && self.visible(&event).await? {
+        self.last_seq = row.seq;
+        let event = api_event(row);
+        if self.matches_job(&event) && self.is_visible(&event).await? {
             self.writer.send(&event.kind, Some(event.seq), &event).await?;
         }
         Ok(())
     }
 
-    fn wanted(&self, event: &Event) -> bool {
+    fn matches_job(&self, event: &Event) -> bool {
         let Some(wanted) = self.job else { return true };
         let job = event.job_id.as_deref().and_then(|id| id.parse::<JobId>().ok());
         job.is_some_and(|job| job == wanted || (wanted.index.is_none() && job.number == wanted.number))
     }
 
-    /// Roles of one tenant see its jobs and itself, and the machines.
-    async fn visible(&mut self, event: &Event) -> Result<bool, End> {
-        if self.who.confined_to().is_none() {
+    /// Roles of one tenant see events of its jobs, of the tenant itself, and of nodes and GPUs.
+    async fn is_visible(&mut self, event: &Event) -> Result<bool, StreamEnd> {
+        if self.caller.tenant_scope().is_none() {
             return Ok(true);
         }
         let job = event.job_id.as_deref().and_then(|id| id.parse::<JobId>().ok());
         let Some(job) = job else {
-            let own = event.data.get("id").and_then(Value::as_str).is_some_and(|id| self.who.sees_tenant(id));
+            let own =
+                event.data.get("id").and_then(Value::as_str).is_some_and(|id| self.caller.sees_tenant(id));
             let about_tenant = event.kind.starts_with("Tenant");
             return Ok((about_tenant && own)
                 || event.kind.starts_with("Node")
                 || event.kind.starts_with("Gpu"));
         };
-        if let Some(seen) = self.tenants.get(&job.number) {
+        if let Some(seen) = self.visible_jobs.get(&job.number) {
             return Ok(*seen);
         }
-        let tenant = self.door.tables(move |tables| Ok(tenant_of(tables, job)?)).await?;
-        let seen = tenant.is_some_and(|tenant| self.who.sees_tenant(&tenant));
-        if self.tenants.len() >= REMEMBERED_MAX {
-            self.tenants.clear();
+        let tenant = self.app.read_tables(move |tables| Ok(job_tenant(tables, job)?)).await?;
+        let seen = tenant.is_some_and(|tenant| self.caller.sees_tenant(&tenant));
+        if self.visible_jobs.len() >= VISIBILITY_CACHE_MAX {
+            self.visible_jobs.clear();
         }
-        self.tenants.insert(job.number, seen);
+        self.visible_jobs.insert(job.number, seen);
         Ok(seen)
     }
 
-    async fn lagged(&self) -> Result<(), Gone> {
-        let message = "too slow: connect again with this number as Last-Event-ID".to_string();
-        self.writer.send("lagged", None, &Lagged { after: self.last, message }).await
+    async fn send_lagged(&self) -> Result<(), ClientDisconnected> {
+        let message = "too slow: connect again with `after` as Last-Event-ID".to_string();
+        self.writer.send("lagged", None, &Lagged { after: self.last_seq, message }).await
     }
 }
 
-/// Wait until the server stops. The borrowed value must not live on in the caller's future.
-async fn stopped(stopping: &mut tokio::sync::watch::Receiver<bool>) {
+/// Wait until the server stops. A separate function, so that the borrowed value does not live on in the caller's
+/// future.
+async fn wait_for_stop(stopping: &mut tokio::sync::watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
-/// A fact as it is shown: what is secret stays in the journal. Its readers include others than the job's owner, so
-/// environment values are hidden from all; `GET /api/v1/jobs/{id}` shows them to the owner.
-fn shown(row: EventRow) -> Event {
+/// An event as the API shows it, without secrets. Not only the owner of a job reads its events, so environment values
+/// are hidden from all; `GET /api/v1/jobs/{id}` shows them to the owner.
+fn api_event(row: EventRow) -> Event {
     let mut data: Value = muster_json::from_str(&row.payload).unwrap_or(Value::Null);
     redact(&mut data);
     Event {
         seq: row.seq,
         epoch: row.epoch,
-        at: stamp(row.at_ms),
+        at: rfc3339(row.at_ms),
         at_ms: row.at_ms,
         kind: row.kind,
         job_id: data.get("job").and_then(Value::as_str).map(str::to_string),
@@ -305,6 +315,6 @@ fn redact(data: &mut Value) {
     }
     let run = fields.get_mut("spec").and_then(|spec| spec.get_mut("run")).and_then(Value::as_object_mut);
     if let Some(env) = run.and_then(|run| run.get_mut("env")).and_then(Value::as_object_mut) {
-        env.values_mut().for_each(|value| *value = Value::from(HIDDEN));
+        env.values_mut().for_each(|value| *value = Value::from(HIDDEN_VALUE));
     }
 }

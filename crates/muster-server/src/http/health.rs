@@ -1,4 +1,4 @@
-//! Whether this server lives, and whether it can serve.
+//! Liveness and readiness probes.
 
 use std::time::Duration;
 
@@ -7,56 +7,56 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use muster_protocol::cluster::Health;
 
-use crate::cluster::Role;
-use crate::http::Door;
-use crate::http::cluster::role_word;
+use crate::cluster::ServerRole;
+use crate::http::AppState;
+use crate::http::cluster::role_str;
 use crate::http::json::Json;
 
-/// A database that takes longer than this to answer is away.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A database that does not answer within this time counts as unavailable.
+const DATABASE_PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whether the server can serve
+/// Readiness
 ///
-/// 503 when the database does not answer or another server leads.
+/// 503 if the database does not answer or another server is the leader.
 #[utoipa::path(get, path = "/health", tag = "health",
-    responses((status = 200, description = "It can", body = Health),
-        (status = 503, description = "It cannot", body = Health)))]
-pub async fn health(State(door): State<Door>) -> Response {
-    examined(&door).await
+    responses((status = 200, description = "Ready", body = Health),
+        (status = 503, description = "Not ready", body = Health)))]
+pub async fn health(State(app): State<AppState>) -> Response {
+    health_response(&app).await
 }
 
-/// The same under the base of the API
-#[utoipa::path(get, path = "/api/v1/health", tag = "health",
-    responses((status = 200, description = "It can", body = Health),
-        (status = 503, description = "It cannot", body = Health)))]
-pub async fn health_of_base(State(door): State<Door>) -> Response {
-    examined(&door).await
+/// Readiness, under the API base path
+#[utoipa::path(get, path = "/api/v1/health", tag = "health", operation_id = "health_of_base",
+    responses((status = 200, description = "Ready", body = Health),
+        (status = 503, description = "Not ready", body = Health)))]
+pub async fn api_health(State(app): State<AppState>) -> Response {
+    health_response(&app).await
 }
 
-/// Whether the server can serve, for load balancers
+/// Readiness, for load balancers
 #[utoipa::path(get, path = "/readyz", tag = "health",
-    responses((status = 200, description = "It can", body = Health),
-        (status = 503, description = "It cannot", body = Health)))]
-pub async fn ready(State(door): State<Door>) -> Response {
-    examined(&door).await
+    responses((status = 200, description = "Ready", body = Health),
+        (status = 503, description = "Not ready", body = Health)))]
+pub async fn ready(State(app): State<AppState>) -> Response {
+    health_response(&app).await
 }
 
-/// Whether the process lives
+/// Liveness: the process answers
 #[utoipa::path(get, path = "/healthz", tag = "health",
-    responses((status = 200, description = "It does", body = Health)))]
+    responses((status = 200, description = "Alive", body = Health)))]
 pub async fn alive() -> Json<Health> {
     Json(Health { status: "healthy".to_string(), role: None, why: None })
 }
 
-async fn examined(door: &Door) -> Response {
-    let role = door.cluster.role();
+async fn health_response(app: &AppState) -> Response {
+    let role = app.cluster.role();
     let why = match &role {
-        Role::Leading { .. } => database_away(door).await,
-        Role::Starting => Some("the journal is being read".to_string()),
-        Role::Standby { leader } => Some(format!("`{leader}` leads")),
-        Role::Away { why } => Some(why.clone()),
+        ServerRole::Leading { .. } => database_problem(app).await,
+        ServerRole::Starting => Some("starting, replaying the journal".to_string()),
+        ServerRole::Standby { leader } => Some(format!("standby; the leader is `{leader}`")),
+        ServerRole::Unavailable { why } => Some(why.clone()),
     };
-    let role = Some(role_word(&role).to_string());
+    let role = Some(role_str(&role).to_string());
     match why {
         None => Json(Health { status: "healthy".to_string(), role, why: None }).into_response(),
         Some(why) => {
@@ -66,11 +66,11 @@ async fn examined(door: &Door) -> Response {
     }
 }
 
-async fn database_away(door: &Door) -> Option<String> {
-    let asked = door.tables(|tables| Ok(tables.ping()?));
-    match tokio::time::timeout(PATIENCE, asked).await {
+async fn database_problem(app: &AppState) -> Option<String> {
+    let ping = app.read_tables(|tables| Ok(tables.ping()?));
+    match tokio::time::timeout(DATABASE_PING_TIMEOUT, ping).await {
         Ok(Ok(())) => None,
-        Ok(Err(fault)) => Some(fault.problem().detail),
+        Ok(Err(error)) => Some(error.problem().detail),
         Err(_) => Some("the database does not answer in time".to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! The output of a job, piece by piece or as it comes.
+//! Logs of a job: a piece at an offset, or followed as server-sent events.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,78 +14,78 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use crate::http::Door;
-use crate::http::access::Caller;
-use crate::http::fault::Fault;
+use crate::http::AppState;
+use crate::http::access::CallerKey;
+use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::json::Json;
-use crate::http::query::{Id, Query};
-use crate::http::stream::{self, Gone, KEEP_ALIVE, Writer};
-use crate::http::who::Reach;
-use crate::identity::Who;
+use crate::http::query::{PathId, Query};
+use crate::http::sse::{self, ClientDisconnected, KEEP_ALIVE_INTERVAL, SseWriter};
+use crate::identity::Caller;
 
-/// Most bytes of one piece.
-const PIECE_BYTES: usize = 256 << 10;
-/// Pause between two looks at a log that is followed.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Largest piece.
+const PIECE_BYTES_MAX: usize = 256 << 10;
+/// Pause between two reads of a followed log.
+const LOG_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Which output.
+/// Which log, and from where.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub struct LogQuery {
     /// Of this attempt; the newest when not given.
     attempt: Option<u32>,
-    /// Of this task of the gang; 0 when not given.
+    /// Of the task of this rank; 0 when not given.
     rank: Option<u32>,
     /// `stdout` or `stderr`; `stdout` when not given.
     stream: Option<String>,
-    /// From this byte on; 0 when not given.
+    /// First byte; 0 when not given.
     offset: Option<u64>,
-    /// Go on as the job writes, as server-sent events, until the attempt ends.
+    /// Follow the log as server-sent events until the attempt ends.
     follow: Option<bool>,
 }
 
-/// The output of a job
+/// Read or follow the log of a job
 ///
-/// A piece of up to 256 KiB; `next_offset` is where to go on. With `follow=true` the pieces come as server-sent
-/// events named `piece`, and `end` is the last one. When the caller's token is revoked or expires, the last event is
-/// `problem` with the code `token-ended`.
+/// Returns a piece of up to 256 KiB; `next_offset` is the offset of the next one. With `follow=true` the pieces are
+/// sent as server-sent events `piece`, the last one as `end`. If the caller's token is revoked or expires, the last
+/// event is `problem` with the code `token-ended`.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/logs", tag = "jobs",
     params(("id" = String, Path, description = "The job, or one task of an array"), LogQuery),
-    responses((status = 200, description = "A piece of the output", content(
+    responses((status = 200, description = "A piece of the log", content(
         (LogPiece = "application/json"), (LogData = "text/event-stream")))))]
 pub async fn read(
-    State(door): State<Door>,
-    who: Who,
-    Caller(caller): Caller,
-    Id(job): Id<JobId>,
+    State(app): State<AppState>,
+    caller: Caller,
+    CallerKey(caller_key): CallerKey,
+    PathId(job): PathId<JobId>,
     Query(query): Query<LogQuery>,
-) -> Result<Response, Fault> {
-    let row = job_row(&door, &who, job).await?;
-    let log = Log::of(&door.data_dir, &row, &query)?;
+) -> Result<Response, ApiError> {
+    let row = visible_job_row(&app, &caller, job).await?;
+    let log = LogFile::locate(&app.data_dir, &row, &query)?;
     let offset = query.offset.unwrap_or(0);
     if !query.follow.unwrap_or(false) {
         let active = matches!(row.phase.as_str(), "Starting" | "Running" | "Stopping");
         let ended = row.ended_at.is_some() || log.has_ended(row.attempt, active);
-        return Ok(Json(log.piece(offset, ended).await?).into_response());
+        return Ok(Json(log.read_piece(offset, ended).await?).into_response());
     }
-    let (writer, response) = stream::open(door.limits.stream(&caller)?);
+    let (writer, response) = sse::open_sse(app.rate_limiter.acquire_stream(&caller_key)?);
     tokio::spawn(async move {
-        let _ = follow(door, who, log, offset, writer).await;
+        let _ = follow_log(app, caller, log, offset, writer).await;
     });
     Ok(response)
 }
 
-async fn job_row(door: &Door, who: &Who, job: JobId) -> Result<JobRow, Fault> {
-    let detail = door.tables(move |tables| Ok(tables.job(job)?)).await?;
-    let row = detail.map(|detail| detail.row).filter(|row| who.sees_tenant(&row.tenant));
-    row.ok_or_else(|| Fault::from(Refusal::UnknownJob { job }))
+async fn visible_job_row(app: &AppState, caller: &Caller, job: JobId) -> Result<JobRow, ApiError> {
+    let detail = app.read_tables(move |tables| Ok(tables.job(job)?)).await?;
+    let row = detail.map(|detail| detail.row).filter(|row| caller.sees_tenant(&row.tenant));
+    row.ok_or_else(|| ApiError::from(Refusal::UnknownJob { job }))
 }
 
-/// The `data` of each event of a log that is followed.
+/// The `data` of each event of a followed log.
 #[derive(utoipa::ToSchema)]
 #[serde(untagged)]
-#[allow(dead_code)] // Only the document speaks of it.
+#[allow(dead_code)] // Only a schema of the OpenAPI document.
 pub(crate) enum LogData {
     /// `event: piece`, and `event: end` for the last one.
     Piece(LogPiece),
@@ -94,7 +94,7 @@ pub(crate) enum LogData {
 }
 
 /// One log file of one task of one attempt.
-struct Log {
+struct LogFile {
     job: JobId,
     attempt: u32,
     rank: u32,
@@ -102,49 +102,51 @@ struct Log {
     path: PathBuf,
 }
 
-impl Log {
-    fn of(data_dir: &Path, row: &JobRow, query: &LogQuery) -> Result<Log, Fault> {
+impl LogFile {
+    fn locate(data_dir: &Path, row: &JobRow, query: &LogQuery) -> Result<LogFile, ApiError> {
         let stream = match query.stream.as_deref().unwrap_or("stdout") {
             "stdout" => Stream::Stdout,
             "stderr" => Stream::Stderr,
-            other => return Err(Fault::invalid("stream", format!("`{other}` is neither stdout nor stderr"))),
+            other => {
+                return Err(ApiError::invalid("stream", format!("`{other}` is neither stdout nor stderr")));
+            }
         };
-        // A job that has not started yet is followed from its first attempt on.
+        // The log of a job that has not started is that of its first attempt.
         let newest = row.attempt.max(1);
         let attempt = query.attempt.unwrap_or(newest);
         if !(1..=newest).contains(&attempt) {
-            return Err(Fault::invalid("attempt", format!("`{}` has {} attempts", row.id, row.attempt)));
+            return Err(ApiError::invalid("attempt", format!("`{}` has {} attempts", row.id, row.attempt)));
         }
         let rank = query.rank.unwrap_or(0);
         let path = logs::log_path(data_dir, &row.id.to_string(), attempt, rank, stream)
-            .map_err(|error| Fault::malformed(error.to_string()))?;
-        Ok(Log { job: row.id, attempt, rank, stream, path })
+            .map_err(|error| ApiError::malformed(error.to_string()))?;
+        Ok(LogFile { job: row.id, attempt, rank, stream, path })
     }
 
-    /// Whether nothing more will be written, by how many attempts were made and whether one is under way.
+    /// Whether the log is complete, from the number of attempts and whether the last of them is live.
     fn has_ended(&self, attempts: u32, active: bool) -> bool {
         self.attempt < attempts || (self.attempt == attempts && !active)
     }
 
-    /// The same, asked of the state. A job that is not there has ended.
-    fn has_ended_now(&self, door: &Door) -> Result<bool, Fault> {
-        door.state(|state| {
+    /// [`LogFile::has_ended`] by the state. A job that is not in the state has ended.
+    fn has_ended_now(&self, app: &AppState) -> Result<bool, ApiError> {
+        app.read_state(|state| {
             let job = state.jobs.get(&self.job);
             job.is_none_or(|job| self.has_ended(job.attempts, job.attempt().is_some()))
         })
     }
 
-    async fn piece(&self, offset: u64, ended: bool) -> Result<LogPiece, Fault> {
+    async fn read_piece(&self, offset: u64, ended: bool) -> Result<LogPiece, ApiError> {
         let path = self.path.clone();
-        let reading = tokio::task::spawn_blocking(move || logs::read_from(&path, offset, PIECE_BYTES));
+        let reading = tokio::task::spawn_blocking(move || logs::read_from(&path, offset, PIECE_BYTES_MAX));
         let (mut bytes, _) = match reading.await {
             Ok(Ok(piece)) => piece,
-            Ok(Err(error)) => return Err(Fault::internal(format!("the log could not be read: {error}"))),
-            Err(_) => return Err(Fault::internal("the reading ended early")),
+            Ok(Err(error)) => return Err(ApiError::internal(format!("could not read the log: {error}"))),
+            Err(_) => return Err(ApiError::internal("reading the log was aborted")),
         };
-        let complete = ended && bytes.len() < PIECE_BYTES;
+        let complete = ended && bytes.len() < PIECE_BYTES_MAX;
         if !complete {
-            bytes.truncate(whole_characters(&bytes));
+            bytes.truncate(complete_utf8_len(&bytes));
         }
         Ok(LogPiece {
             job_id: self.job.to_string(),
@@ -162,26 +164,32 @@ impl Log {
     }
 }
 
-/// How many bytes to show so that a character that is still being written is not torn.
-fn whole_characters(bytes: &[u8]) -> usize {
+/// The length of the bytes without an incomplete UTF-8 character at the end, which the job may still be writing.
+fn complete_utf8_len(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
         _ => bytes.len(),
     }
 }
 
-/// Send what is written until the attempt has ended or the reader has gone.
-async fn follow(door: Door, who: Who, log: Log, mut offset: u64, writer: Writer) -> Result<(), Gone> {
-    let mut spoke = Instant::now();
+/// Send new output until the attempt has ended or the client has disconnected.
+async fn follow_log(
+    app: AppState,
+    caller: Caller,
+    log: LogFile,
+    mut offset: u64,
+    writer: SseWriter,
+) -> Result<(), ClientDisconnected> {
+    let mut last_sent = Instant::now();
     loop {
-        if let Err(fault) = door.check_token(&who) {
-            return writer.send("problem", None, &fault.problem()).await;
+        if let Err(error) = app.check_token(&caller) {
+            return writer.send("problem", None, &error.problem()).await;
         }
-        // Look at the job before the file: what was written before its end is then surely there.
-        let ended = *door.stopping.borrow() || log.has_ended_now(&door).unwrap_or(false);
-        let piece = match log.piece(offset, ended).await {
+        // Read the state before the file, so that the last piece contains all output written before the end.
+        let ended = *app.stopping.borrow() || log.has_ended_now(&app).unwrap_or(false);
+        let piece = match log.read_piece(offset, ended).await {
             Ok(piece) => piece,
-            Err(fault) => return writer.send("problem", None, &fault.problem()).await,
+            Err(error) => return writer.send("problem", None, &error.problem()).await,
         };
         offset = piece.next_offset;
         if piece.complete {
@@ -189,13 +197,13 @@ async fn follow(door: Door, who: Who, log: Log, mut offset: u64, writer: Writer)
         }
         if !piece.text.is_empty() {
             writer.send("piece", Some(offset), &piece).await?;
-            spoke = Instant::now();
-        } else if spoke.elapsed() >= KEEP_ALIVE {
+            last_sent = Instant::now();
+        } else if last_sent.elapsed() >= KEEP_ALIVE_INTERVAL {
             writer.keep_alive().await?;
-            spoke = Instant::now();
+            last_sent = Instant::now();
         }
         if piece.text.is_empty() {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(LOG_POLL_INTERVAL).await;
         }
     }
 }

@@ -1,42 +1,43 @@
-//! Nodes: make known, list, look, take out of service and back, forget.
+//! Nodes: declare, list, get, change, drain, hold, fence, remove.
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use muster_core::node::{GPUS_PER_NODE_MAX, GpuFacts, Node, NodeFacts, NodeWord, NumaFacts};
+use muster_core::gpu::device::{GPUS_PER_NODE_MAX, GpuFacts, NumaFacts};
+use muster_core::objects::node::{Node, NodeFacts, NodeStatus};
 use muster_core::{Command, NodeId, State as Core};
 use muster_protocol::node::{self as wire, NodeChange, NodeList, NodeSpec, NumaNode};
-use muster_protocol::submit::{Done, Reasoned};
+use muster_protocol::submit::{Acknowledgement, ActionReason};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::http::Door;
-use crate::http::fault::Fault;
+use crate::conversions::rfc3339;
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
+use crate::http::gpu_share;
 use crate::http::gpus;
 use crate::http::json::{Json, OptionalJson};
-use crate::http::query::{Id, Query, key_and_value, window};
-use crate::http::share;
-use crate::http::who::Reach;
-use crate::http::written::stamp;
-use crate::identity::Who;
+use crate::http::query::{PathId, Query, list_range, parse_label};
+use crate::identity::Caller;
 
 /// Declare a node before its agent joins
 ///
-/// A declared node can be labelled, drained and described again, and nothing is placed on it. It becomes `Ready` when its
-/// agent joins; labels and taints set here stay. Agents register their nodes by themselves.
+/// A declared node can be labelled, drained and declared again, and nothing is placed on it. It becomes `Ready` when
+/// its agent joins; labels and taints set here stay. Agents register their nodes by themselves.
 #[utoipa::path(post, path = "/api/v1/nodes", tag = "nodes", request_body = NodeSpec,
     responses((status = 201, description = "Declared", body = wire::Node)))]
 pub async fn register(
-    State(door): State<Door>,
-    who: Who,
+    State(app): State<AppState>,
+    caller: Caller,
     Json(spec): Json<NodeSpec>,
-) -> Result<Response, Fault> {
-    let node: NodeId = spec.name.parse().map_err(|error| Fault::invalid("name", format!("{error}")))?;
-    let facts = Box::new(facts(spec)?);
-    door.cluster.ask(who.actor.clone(), Command::DeclareNode { node: node.clone(), facts }).await?;
+) -> Result<Response, ApiError> {
+    let node: NodeId = spec.name.parse().map_err(|error| ApiError::invalid("name", format!("{error}")))?;
+    let facts = Box::new(node_facts(spec)?);
+    app.cluster.execute(caller.actor.clone(), Command::DeclareNode { node: node.clone(), facts }).await?;
     let location = [(LOCATION, format!("/api/v1/nodes/{node}"))];
-    Ok((StatusCode::CREATED, location, Json(look(&door, &who, &node)?)).into_response())
+    Ok((StatusCode::CREATED, location, Json(read_node(&app, &caller, &node)?)).into_response())
 }
 
 /// Which nodes to list. All conditions must hold.
@@ -50,7 +51,7 @@ pub struct NodeQuery {
     label: Option<String>,
     /// Most rows; all when not given.
     limit: Option<u32>,
-    /// Begin after so many rows.
+    /// Rows to skip.
     offset: Option<u64>,
 }
 
@@ -58,40 +59,44 @@ pub struct NodeQuery {
 #[utoipa::path(get, path = "/api/v1/nodes", tag = "nodes", params(NodeQuery),
     responses((status = 200, description = "All nodes", body = NodeList)))]
 pub async fn list(
-    State(door): State<Door>,
-    who: Who,
+    State(app): State<AppState>,
+    caller: Caller,
     Query(query): Query<NodeQuery>,
-) -> Result<Json<NodeList>, Fault> {
-    let label = query.label.as_deref().map(key_and_value).transpose()?;
-    let (offset, limit) = window(query.offset, query.limit)?;
+) -> Result<Json<NodeList>, ApiError> {
+    let label = query.label.as_deref().map(parse_label).transpose()?;
+    let (offset, limit) = list_range(query.offset, query.limit)?;
     let wanted = |node: &&Node| {
-        query.state.as_deref().is_none_or(|word| node.state_word().eq_ignore_ascii_case(word))
+        query.state.as_deref().is_none_or(|name| node.status_name().eq_ignore_ascii_case(name))
             && label.as_ref().is_none_or(|(key, value)| node.labels().get(key) == Some(value))
     };
-    let list = door.state(|state| {
+    let list = app.read_state(|state| {
         let found: Vec<&Node> = state.nodes.values().filter(wanted).collect();
         let page = found.iter().skip(offset).take(limit);
         NodeList {
             total: found.len() as u64,
-            nodes: page.map(|node| shown(&door, state, &who, node)).collect(),
+            nodes: page.map(|node| api_node(&app, state, &caller, node)).collect(),
         }
     })?;
     Ok(Json(list))
 }
 
-/// Look at one node and its GPUs
+/// Get one node with its GPUs
 #[utoipa::path(get, path = "/api/v1/nodes/{id}", tag = "nodes",
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "The node", body = wire::Node)))]
-pub async fn get(State(door): State<Door>, who: Who, Id(id): Id<NodeId>) -> Result<Json<wire::Node>, Fault> {
-    Ok(Json(look(&door, &who, &id)?))
+pub async fn get(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<NodeId>,
+) -> Result<Json<wire::Node>, ApiError> {
+    Ok(Json(read_node(&app, &caller, &id)?))
 }
 
-fn look(door: &Door, who: &Who, id: &NodeId) -> Result<wire::Node, Fault> {
-    let node = door.state(|state| {
+fn read_node(app: &AppState, caller: &Caller, id: &NodeId) -> Result<wire::Node, ApiError> {
+    let node = app.read_state(|state| {
         state.node(id).map(|node| wire::Node {
-            gpus: gpus::of_node(door, state, who, node),
-            ..shown(door, state, who, node)
+            gpus: gpus::gpus_of_node(app, state, caller, node),
+            ..api_node(app, state, caller, node)
         })
     })?;
     Ok(node?)
@@ -102,119 +107,126 @@ fn look(door: &Door, who: &Who, id: &NodeId) -> Result<wire::Node, Fault> {
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Changed", body = wire::Node)))]
 pub async fn change(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<NodeId>,
     Json(change): Json<NodeChange>,
-) -> Result<Json<wire::Node>, Fault> {
-    let word = change.state.as_deref().map(word_of).transpose()?;
+) -> Result<Json<wire::Node>, ApiError> {
+    let status = change.state.as_deref().map(parse_node_state).transpose()?;
     if change.labels.is_some() || change.taints.is_some() {
         let command = Command::LabelNode { node: id.clone(), labels: change.labels, taints: change.taints };
-        door.cluster.ask(who.actor.clone(), command).await?;
+        app.cluster.execute(caller.actor.clone(), command).await?;
     }
-    if let Some(word) = word {
-        set(&door, &who, &id, word, change.why.unwrap_or_default()).await?;
+    if let Some(status) = status {
+        set_node_state(&app, &caller, &id, status, change.why.unwrap_or_default()).await?;
     }
-    Ok(Json(look(&door, &who, &id)?))
+    Ok(Json(read_node(&app, &caller, &id)?))
 }
 
-fn word_of(text: &str) -> Result<NodeWord, Fault> {
+fn parse_node_state(text: &str) -> Result<NodeStatus, ApiError> {
     match text.to_ascii_lowercase().as_str() {
-        "ready" => Ok(NodeWord::Ready),
-        "draining" => Ok(NodeWord::Draining),
-        "hold" => Ok(NodeWord::Hold),
-        _ => Err(Fault::invalid("state", format!("`{text}` is none of ready, draining, hold"))),
+        "ready" => Ok(NodeStatus::Ready),
+        "draining" => Ok(NodeStatus::Draining),
+        "hold" => Ok(NodeStatus::Hold),
+        _ => Err(ApiError::invalid("state", format!("`{text}` is none of ready, draining, hold"))),
     }
 }
 
-/// Forget a node that runs nothing
+/// Remove a node without running jobs
 #[utoipa::path(delete, path = "/api/v1/nodes/{id}", tag = "nodes",
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Forgotten", body = Done)))]
-pub async fn remove(State(door): State<Door>, who: Who, Id(id): Id<NodeId>) -> Result<Json<Done>, Fault> {
-    door.cluster.ask(who.actor, Command::RemoveNode { node: id.clone() }).await?;
-    Ok(Json(Done { message: format!("node `{id}` was forgotten") }))
+    responses((status = 200, description = "Removed", body = Acknowledgement)))]
+pub async fn remove(
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<NodeId>,
+) -> Result<Json<Acknowledgement>, ApiError> {
+    app.cluster.execute(caller.actor, Command::RemoveNode { node: id.clone() }).await?;
+    Ok(Json(Acknowledgement { message: format!("node `{id}` was removed") }))
 }
 
-/// Let a node finish what it has and take nothing new
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/drain", tag = "nodes", request_body = Reasoned,
+/// Drain a node: running jobs finish, no new ones start
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/drain", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Drains", body = Done)))]
+    responses((status = 200, description = "Draining", body = Acknowledgement)))]
 pub async fn drain(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
-    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
-) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeWord::Draining, why).await
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<NodeId>,
+    OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
+) -> Result<Json<Acknowledgement>, ApiError> {
+    set_node_state(&app, &caller, &id, NodeStatus::Draining, why).await
 }
 
-/// Let a node take work again
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/undrain", tag = "nodes", request_body = Reasoned,
+/// Return a node to service
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/undrain", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Takes work", body = Done)))]
+    responses((status = 200, description = "In service", body = Acknowledgement)))]
 pub async fn undrain(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
-    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
-) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeWord::Ready, why).await
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<NodeId>,
+    OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
+) -> Result<Json<Acknowledgement>, ApiError> {
+    set_node_state(&app, &caller, &id, NodeStatus::Ready, why).await
 }
 
-/// Take a node out of service until a person clears it
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/hold", tag = "nodes", request_body = Reasoned,
+/// Hold a node: out of service until an operator returns it
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/hold", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Out of service", body = Done)))]
+    responses((status = 200, description = "Out of service", body = Acknowledgement)))]
 pub async fn hold(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
-    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
-) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeWord::Hold, why).await
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<NodeId>,
+    OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
+) -> Result<Json<Acknowledgement>, ApiError> {
+    set_node_state(&app, &caller, &id, NodeStatus::Hold, why).await
 }
 
-/// Give the operator's word that a node is dead
+/// Fence a node: declare that nothing runs on it any more
 ///
-/// Its attempts are over, and their jobs may start elsewhere. If the node is alive after all, two copies of a
-/// job may run: switch it off first.
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/fence", tag = "nodes", request_body = Reasoned,
+/// Its attempts end, and their jobs may start elsewhere. If the node still runs, two copies of a job may run: switch it
+/// off first.
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/fence", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Fenced", body = Done)))]
+    responses((status = 200, description = "Fenced", body = Acknowledgement)))]
 pub async fn fence(
-    State(door): State<Door>,
-    who: Who,
-    Id(id): Id<NodeId>,
-    OptionalJson(Reasoned { why }): OptionalJson<Reasoned>,
-) -> Result<Json<Done>, Fault> {
-    set(&door, &who, &id, NodeWord::Fenced, why).await
+    State(app): State<AppState>,
+    caller: Caller,
+    PathId(id): PathId<NodeId>,
+    OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
+) -> Result<Json<Acknowledgement>, ApiError> {
+    set_node_state(&app, &caller, &id, NodeStatus::Fenced, why).await
 }
 
-async fn set(
-    door: &Door,
-    who: &Who,
+async fn set_node_state(
+    app: &AppState,
+    caller: &Caller,
     node: &NodeId,
-    word: NodeWord,
+    status: NodeStatus,
     why: String,
-) -> Result<Json<Done>, Fault> {
-    let command = Command::SetNodeState { node: node.clone(), word, why };
-    door.cluster.ask(who.actor.clone(), command).await?;
-    Ok(Json(Done { message: format!("node `{node}` is {}", word.word()) }))
+) -> Result<Json<Acknowledgement>, ApiError> {
+    let command = Command::SetNodeState { node: node.clone(), status, why };
+    app.cluster.execute(caller.actor.clone(), command).await?;
+    Ok(Json(Acknowledgement { message: format!("node `{node}` is {}", status.as_str()) }))
 }
 
-fn facts(spec: NodeSpec) -> Result<NodeFacts, Fault> {
+fn node_facts(spec: NodeSpec) -> Result<NodeFacts, ApiError> {
     let count: u64 = spec.gpus.iter().map(|gpu| u64::from(gpu.count.unwrap_or(1))).sum();
     if count > GPUS_PER_NODE_MAX as u64 {
-        return Err(Fault::invalid("gpus", format!("{count} devices, {GPUS_PER_NODE_MAX} are the most")));
+        return Err(ApiError::invalid(
+            "gpus",
+            format!("{count} GPUs; the maximum per node is {GPUS_PER_NODE_MAX}"),
+        ));
     }
     let mut gpus: Vec<GpuFacts> = Vec::new();
     for gpu in &spec.gpus {
         for _ in 0..gpu.count.unwrap_or(1) {
-            let made = format!("GPU-{}-{}", spec.name, gpus.len());
-            let one = gpu.uuid.clone().filter(|_| gpu.count.unwrap_or(1) == 1);
+            let generated = format!("GPU-{}-{}", spec.name, gpus.len());
+            let given = gpu.uuid.clone().filter(|_| gpu.count.unwrap_or(1) == 1);
             gpus.push(GpuFacts {
-                uuid: one.unwrap_or(made),
+                uuid: given.unwrap_or(generated),
                 model: gpu.model.clone(),
                 memory_mib: gpu.memory_mb,
                 numa_node: gpu.numa_node,
@@ -248,30 +260,29 @@ fn numa_facts(numa: &NumaNode) -> NumaFacts {
     NumaFacts { cpus: numa.cpu_cores, memory_mib: numa.memory_mb, socket: numa.socket }
 }
 
-fn shown_numa(numa: &NumaFacts) -> NumaNode {
+fn api_numa_node(numa: &NumaFacts) -> NumaNode {
     NumaNode { cpu_cores: numa.cpus, memory_mb: numa.memory_mib, socket: numa.socket }
 }
 
-fn shown(door: &Door, state: &Core, who: &Who, node: &Node) -> wire::Node {
+fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire::Node {
     let facts = &node.facts;
-    let word = node.state.word;
-    let held: u32 = (0..facts.gpus.len()).map(|index| share::used_milli(state, node, index)).sum();
+    let held: u32 = (0..facts.gpus.len()).map(|index| gpu_share::used_milli(state, node, index)).sum();
     let sees = |id: &&muster_core::JobId| {
-        state.jobs.get(id).is_some_and(|job| who.sees_tenant(job.spec.tenant.as_str()))
+        state.jobs.get(id).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()))
     };
     wire::Node {
         id: node.id.to_string(),
         name: node.id.to_string(),
         hostname: facts.hostname.clone(),
         ip_address: facts.address.clone(),
-        state: node.state_word().to_string(),
+        state: node.status_name().to_string(),
         state_by: node.state.by.clone(),
         state_why: node.state.why.clone(),
-        state_since: stamp(node.state.since.0),
+        state_since: rfc3339(node.state.since.0),
         state_since_ms: node.state.since.0,
         online: is_online(node),
-        schedulable: node.takes_work(),
-        draining_mode: word == NodeWord::Draining,
+        schedulable: node.is_schedulable(),
+        draining_mode: node.state.status == NodeStatus::Draining,
         total_gpus: facts.gpus.len() as u32,
         available_gpus: free_gpus(state, node),
         cpu_cores: facts.cpus,
@@ -285,26 +296,26 @@ fn shown(door: &Door, state: &Core, who: &Who, node: &Node) -> wire::Node {
         },
         rack: facts.rack.clone(),
         block: facts.block.clone(),
-        numa_nodes: facts.numa.iter().map(shown_numa).collect(),
+        numa_nodes: facts.numa.iter().map(api_numa_node).collect(),
         power_feed: facts.power_feed.clone(),
         labels: node.labels().clone(),
         taints: node.taints().to_vec(),
         agent_version: facts.agent_version.clone(),
         simulated: facts.simulated,
-        registered_at: stamp(node.registered_at.0),
-        last_heartbeat: door.readings.heard_at(&node.id).map(|at| stamp(at.0)),
+        registered_at: rfc3339(node.registered_at.0),
+        last_heartbeat: app.readings.last_report_at(&node.id).map(|at| rfc3339(at.0)),
         jobs: node.jobs.iter().filter(sees).map(ToString::to_string).collect(),
         gpus: Vec::new(),
     }
 }
 
-/// Whether a node is heard from.
+/// Whether the agent of a node reports.
 pub fn is_online(node: &Node) -> bool {
-    !node.declared && matches!(node.state.word, NodeWord::Ready | NodeWord::Draining | NodeWord::Hold)
+    !node.declared && matches!(node.state.status, NodeStatus::Ready | NodeStatus::Draining | NodeStatus::Hold)
 }
 
-/// GPUs of a node that could be given out now.
+/// GPUs of a node that are free for placement now.
 pub fn free_gpus(state: &Core, node: &Node) -> u32 {
-    let filed = state.capacity.filed(&node.id).filter(|filed| filed.open);
-    filed.map_or(0, |filed| filed.free.gpus.count_ones())
+    let entry = state.resources.entry(&node.id).filter(|entry| entry.open);
+    entry.map_or(0, |entry| entry.free.gpus.count_ones())
 }

@@ -1,34 +1,45 @@
-//! Metrics for Prometheus.
+//! Metrics for Prometheus, in the OpenMetrics text format.
 
 use axum::extract::{MatchedPath, State};
 use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
-use crate::http::fault::Fault;
-use crate::http::{Door, no_such_path};
-use crate::metrics;
+use crate::http::api_error::ApiError;
+use crate::http::{AppState, unknown_path_error};
+use crate::metrics::MetricSources;
 
-/// Where metrics are served unless `metrics.path` says otherwise.
-pub const PATH: &str = "/metrics";
+/// The path of the metrics unless `metrics.path` is set.
+pub const DEFAULT_METRICS_PATH: &str = "/metrics";
 
-/// Metrics in the text format of OpenMetrics
+/// Metrics in the OpenMetrics text format
 ///
-/// `metrics.path` serves them elsewhere, `metrics.enabled: false` nowhere.
+/// The setting `metrics.path` changes the path; `metrics.enabled: false` turns the metrics off.
 #[utoipa::path(get, path = "/metrics", tag = "health",
     responses((status = 200, description = "All metrics", content_type = "application/openmetrics-text", body = String)))]
-pub async fn scrape(State(door): State<Door>, path: MatchedPath, uri: Uri) -> Result<Response, Fault> {
-    if !door.metrics.enabled || path.as_str() != door.metrics.path {
-        return Err(no_such_path(uri));
+pub async fn scrape(State(app): State<AppState>, path: MatchedPath, uri: Uri) -> Result<Response, ApiError> {
+    if !app.metrics.enabled || path.as_str() != app.metrics.path {
+        return Err(unknown_path_error(uri));
     }
-    answer(State(door)).await
+    metrics_response(State(app)).await
 }
 
-/// The same on a port of its own.
-pub async fn answer(State(door): State<Door>) -> Result<Response, Fault> {
-    let counts = door.tables(|tables| Ok(tables.counts()?)).await.unwrap_or_default();
-    let text =
-        metrics::text(&door, &counts).map_err(|_| Fault::internal("the metrics could not be written"))?;
+/// The metrics without the check of the path, for a port of their own.
+pub async fn metrics_response(State(app): State<AppState>) -> Result<Response, ApiError> {
+    let counts = app.read_tables(|tables| Ok(tables.job_counts()?)).await.unwrap_or_default();
+    let sources = MetricSources {
+        cluster: &app.cluster,
+        namespace: &app.metrics.namespace,
+        job_counts: &counts,
+        rounds: &app.rounds,
+        event_counters: &app.event_counters,
+        policy_calls: &app.policy_calls,
+        interpreter: app.interpreter.as_deref(),
+        connections: &app.connections,
+        evaluations: &app.evaluations,
+        denied_requests: app.access_denials.counts(),
+    };
+    let text = sources.openmetrics_text().map_err(|_| ApiError::internal("could not write the metrics"))?;
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, content_type)], text).into_response())
 }

@@ -1,112 +1,112 @@
-//! Why a job waits, and what would become of one that is not submitted.
+//! Why a job waits (`muster why`): the verdict with its numbers, queue position, forecast, remedies and history.
 
 use std::collections::BTreeSet;
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::HeaderMap;
-use muster_core::command::SubmitJob as SubmitJobCommand;
-use muster_core::job::PlacedTask;
-use muster_core::plan::{self, Remedy, position, strength};
-use muster_core::policy::Policies;
-use muster_core::queue::{Bucket, waiting_since};
-use muster_core::state::Decision;
-use muster_core::verdict::Verdict;
-use muster_core::{Answer, Command, Event, Job, JobId, JobSpec, NodeId, Refusal, Timestamp};
-use muster_protocol::outlook::{Ahead, JobPhase, Outlook, Prospect, SoonerWith, WaitNote, Why};
-use muster_protocol::submit::SubmitJob;
+use muster_core::facts::verdict::Verdict;
+use muster_core::objects::job::Job;
+use muster_core::planner;
+use muster_core::planner::{Remedy, position, priority_breakdown};
+use muster_core::queue::{Bucket, BucketCriteria, waiting_since};
+use muster_core::{Event, JobId, Refusal, Timestamp};
+use muster_protocol::explain::{JobAhead, JobExplanation, JobPhase, JobRemedy, WaitNote};
 use muster_store::Tables;
 use muster_store::rows::{JobRow, WaitRow};
 
-use crate::evaluations::Evaluation;
-use crate::http::Door;
-use crate::http::access::Caller;
-use crate::http::fault::Fault;
-use crate::http::history::{of_number, oldest, tenant_of};
-use crate::http::json::{Json, read_bytes};
-use crate::http::phases::Phases;
-use crate::http::query::Id;
-use crate::http::receipts::{event, events_of};
-use crate::http::start_range::StartFacts;
-use crate::http::submit::{JOB_BYTES_MAX, read_ask};
-use crate::http::who::Reach;
-use crate::http::written::{hours, humane, stamp};
-use crate::http::{holders, share, show};
-use crate::identity::Who;
-use crate::policies::unknown_limits;
+use crate::conversions::{fair_share_factor, human_duration, ms_to_hours, rfc3339};
+use crate::evaluations::EvaluationPermit;
+use crate::http::AppState;
+use crate::http::access::CallerKey;
+use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
+use crate::http::job_lookup::{filter_by_number, job_event_rows, job_tenant, oldest_page, parse_event};
+use crate::http::job_phases::JobPhaseBuilder;
+use crate::http::json::Json;
+use crate::http::query::PathId;
+use crate::http::start_range::StartRangeCheck;
+use crate::http::{holders, render};
+use crate::identity::Caller;
 
-/// Beyond so many live jobs nothing is tried for a single one: it would cost more than it is worth.
-const TRIED_WITH_JOBS_MAX: usize = 50_000;
-/// Jobs ahead that are named.
-const AHEAD_MAX: usize = 5;
-/// Up to so many live jobs, one that is new is looked ahead for when it is asked about.
-const FORETOLD_WITH_JOBS_MAX: usize = 2_000;
-/// Rounds of each of its two futures.
-const OWN_ROUNDS_MAX: usize = 100;
+/// Above this number of live jobs the state is not copied for one reader: no remedies and no own forecast.
+pub const STATE_COPY_LIVE_JOBS_MAX: usize = 50_000;
+/// Jobs ahead in the queue that are named.
+const JOBS_AHEAD_MAX: usize = 5;
+/// Up to this number of live jobs, a job that the last forecast does not contain gets a forecast of its own.
+pub const OWN_FORECAST_LIVE_JOBS_MAX: usize = 2_000;
+/// Planner rounds of each of the two simulated futures.
+pub const OWN_FORECAST_ROUNDS_MAX: usize = 100;
 
 /// Why a job waits
 ///
-/// Every blocker with its numbers, the most telling first. For a whole array, of its first waiting task.
+/// The verdict: every reason with its numbers, the most telling first. For an array, the verdict of its first waiting
+/// task.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/why", tag = "jobs",
     params(("id" = String, Path, description = "The job")),
-    responses((status = 200, description = "The answer", body = Why)))]
+    responses((status = 200, description = "The explanation", body = JobExplanation)))]
 pub async fn why(
-    State(door): State<Door>,
-    who: Who,
+    State(app): State<AppState>,
     caller: Caller,
-    Id(id): Id<JobId>,
-) -> Result<Json<Why>, Fault> {
-    let evaluation = door.evaluations.begin(&caller.0).await?;
-    let live = door.state(|state| {
-        let members = state.members(id);
+    CallerKey(caller_key): CallerKey,
+    PathId(id): PathId<JobId>,
+) -> Result<Json<JobExplanation>, ApiError> {
+    let evaluation = app.evaluations.acquire(&caller_key).await?;
+    let live = app.read_state(|state| {
+        let members = state.live_jobs_of(id);
         let waiting = members.iter().find(|id| state.jobs.get(id).is_some_and(|job| job.attempt().is_none()));
         let job = waiting.or(members.first()).and_then(|id| state.jobs.get(id))?;
-        who.sees_tenant(job.spec.tenant.as_str()).then(|| {
-            let mut why = why_waiting(&door, state, job);
-            why.ahead = ahead(&door, &who, state, job);
-            why.may_change = who.actor.may_change(&job.spec);
-            holders::add(&mut why, &who, state, job, door.cluster.now().max(state.clock));
+        caller.sees_tenant(job.spec.tenant.as_str()).then(|| {
+            let mut why = explain_live_job(&app, state, job);
+            why.ahead = jobs_ahead(&app, &caller, state, job);
+            why.may_change = caller.actor.may_change(&job.spec);
+            holders::add_gpu_holders(&mut why, &caller, state, job, app.cluster.now().max(state.clock));
             (job.id, why)
         })
     })?;
     if let Some((job, mut why)) = live {
         if why.waiting_since.is_some() {
-            look_ahead(&door, (&who, evaluation), job, &mut why).await?;
+            add_forecast_and_remedies(&app, (&caller, evaluation), job, &mut why).await?;
         }
-        why.history = noted(&door, job).await?;
-        say_since(&mut why);
-        why.phases = phases(&door, &who, job, &why.history).await?;
+        why.history = wait_history(&app, job).await?;
+        set_reason_since(&mut why);
+        why.phases = job_phases(&app, &caller, job, &why.history).await?;
         return Ok(Json(why));
     }
-    let row = door.tables(move |tables| row(tables, id)).await?;
-    let row = row.filter(|row| who.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job: id })?;
+    let row = app.read_tables(move |tables| job_or_first_task_row(tables, id)).await?;
+    let row = row.filter(|row| caller.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job: id })?;
     let job = row.id;
-    let mut why = why_ended(row);
-    why.history = noted(&door, job).await?;
-    why.phases = phases(&door, &who, job, &why.history).await?;
+    let mut why = explain_ended_job(row);
+    why.history = wait_history(&app, job).await?;
+    why.phases = job_phases(&app, &caller, job, &why.history).await?;
     Ok(Json(why))
 }
 
-/// What became of a job from its submission on. Jobs that displaced it are named where the caller may see them.
-async fn phases(door: &Door, who: &Who, job: JobId, notes: &[WaitNote]) -> Result<Vec<JobPhase>, Fault> {
-    let (who, notes, now) = (who.clone(), notes.to_vec(), door.cluster.now());
-    let told = door.tables(move |tables| {
+/// The phases of a job since its submission. A preemptor is named only if the caller may see it.
+async fn job_phases(
+    app: &AppState,
+    caller: &Caller,
+    job: JobId,
+    notes: &[WaitNote],
+) -> Result<Vec<JobPhase>, ApiError> {
+    let (caller, notes, now) = (caller.clone(), notes.to_vec(), app.cluster.now());
+    let phases = app.read_tables(move |tables| {
         let Some(detail) = tables.job(job)? else { return Ok(Vec::new()) };
-        let events: Vec<Event> = events_of(tables, job)?.iter().filter_map(event).collect();
+        let events: Vec<Event> = job_event_rows(tables, job)?.iter().filter_map(parse_event).collect();
         let sees = |other: JobId| {
-            tenant_of(tables, other).ok().flatten().is_some_and(|tenant| who.sees_tenant(&tenant))
+            job_tenant(tables, other).ok().flatten().is_some_and(|tenant| caller.sees_tenant(&tenant))
         };
-        Ok(Phases::new(&notes, &sees).of(Timestamp(detail.row.submitted_at), &events, now))
+        Ok(JobPhaseBuilder::new(&notes, &sees).build(Timestamp(detail.row.submitted_at), &events, now))
     });
-    told.await
+    phases.await
 }
 
-/// The first of those who are ahead, as far as the caller may see them.
-fn ahead(door: &Door, who: &Who, state: &muster_core::State, job: &Job) -> Vec<Ahead> {
-    let now = door.cluster.now().max(state.clock);
-    let jobs = plan::first_ahead(state, job, now, AHEAD_MAX).into_iter().filter_map(|id| state.jobs.get(&id));
-    let seen = jobs.filter(|job| who.sees_tenant(job.spec.tenant.as_str()));
-    seen.map(|job| Ahead {
+/// The first jobs ahead in the queue, without those that the caller may not see.
+fn jobs_ahead(app: &AppState, caller: &Caller, state: &muster_core::State, job: &Job) -> Vec<JobAhead> {
+    let now = app.cluster.now().max(state.clock);
+    let jobs = planner::first_ahead(state, job, now, JOBS_AHEAD_MAX)
+        .into_iter()
+        .filter_map(|id| state.jobs.get(&id));
+    let seen = jobs.filter(|job| caller.sees_tenant(job.spec.tenant.as_str()));
+    seen.map(|job| JobAhead {
         job_id: job.id.to_string(),
         name: job.spec.name.clone(),
         tenant_id: job.spec.tenant.to_string(),
@@ -115,8 +115,9 @@ fn ahead(door: &Door, who: &Who, state: &muster_core::State, job: &Job) -> Vec<A
     .collect()
 }
 
-/// Since when each reason holds: since the first of the last notes that all name it, or since the job waits.
-fn say_since(why: &mut Why) {
+/// Set since when each reason holds: from the first of the latest consecutive notes with this reason, or from the begin
+/// of the wait if all notes have it.
+fn set_reason_since(why: &mut JobExplanation) {
     let Some(waiting) = why.waiting_since_ms else { return };
     for reason in &mut why.reasons {
         let names_it = |note: &&WaitNote| note.reasons.iter().any(|noted| noted.reason == reason.reason);
@@ -124,82 +125,86 @@ fn say_since(why: &mut Why) {
         let is_from_the_start = why.history.iter().all(|note| names_it(&note));
         let since = if is_from_the_start { Some(waiting) } else { first };
         reason.since_ms = since;
-        reason.since = since.map(stamp);
+        reason.since = since.map(rfc3339);
     }
 }
 
-async fn noted(door: &Door, job: JobId) -> Result<Vec<WaitNote>, Fault> {
-    let policies = door.state(|state| state.policies.told_by())?;
-    door.tables(move |tables| history(tables, job, &policies)).await
+async fn wait_history(app: &AppState, job: JobId) -> Result<Vec<WaitNote>, ApiError> {
+    let criteria = app.read_state(|state| state.policies.bucket_criteria.clone())?;
+    app.read_tables(move |tables| read_wait_notes(tables, job, &criteria)).await
 }
 
-/// Why a job has waited, until it was last placed if it no longer does, from what was noted of its bucket.
-fn history(tables: &dyn Tables, id: JobId, policies: &Policies) -> Result<Vec<WaitNote>, Fault> {
+/// The wait notes of a job's bucket since its submission, until its last placement if the job no longer waits.
+fn read_wait_notes(
+    tables: &dyn Tables,
+    id: JobId,
+    criteria: &BucketCriteria,
+) -> Result<Vec<WaitNote>, ApiError> {
     let Some(detail) = tables.job(id)? else { return Ok(Vec::new()) };
     let array = id.index.map(|_| id.number);
-    // Whether its array was limited is no longer known; one of the two has no notes.
+    // Whether the array had a running limit is no longer known; one of the two buckets has no notes.
     let buckets = [Some(None), array.map(Some)].into_iter().flatten();
-    // Nor is which policies were in force: those of now, or none.
-    let key = |array, policies| Bucket::of_spec(&detail.spec, array, policies).key();
-    let none = Policies::default();
+    // Nor are the bucket criteria of that time: try those of the current policies and those without policies.
+    let key = |array, criteria| Bucket::of_spec(&detail.spec, array, criteria).key();
+    let none = BucketCriteria::default();
     let buckets: BTreeSet<String> =
-        buckets.flat_map(|array| [key(array, &none), key(array, policies)]).collect();
+        buckets.flat_map(|array| [key(array, &none), key(array, criteria)]).collect();
     let buckets: Vec<String> = buckets.into_iter().collect();
     let waits = matches!(detail.row.phase.as_str(), "Queued" | "Held");
     let until = detail.row.placed_at.or(detail.row.ended_at).filter(|_| !waits).unwrap_or(i64::MAX);
-    let rows = tables.waits(&buckets, detail.row.submitted_at, until)?;
-    Ok(rows.into_iter().filter_map(|row| note(row, detail.row.submitted_at)).collect())
+    let rows = tables.wait_reasons(&buckets, detail.row.submitted_at, until)?;
+    Ok(rows.into_iter().filter_map(|row| wait_note(row, detail.row.submitted_at)).collect())
 }
 
-fn note(row: WaitRow, submitted_at: i64) -> Option<WaitNote> {
-    let reasons: Vec<muster_core::verdict::Reason> = muster_json::from_str(&row.reasons).ok()?;
+fn wait_note(row: WaitRow, submitted_at: i64) -> Option<WaitNote> {
+    let reasons: Vec<muster_core::facts::verdict::Reason> = muster_json::from_str(&row.reasons).ok()?;
     let at_ms = row.at_ms.max(submitted_at);
-    let reasons = show::reasons(&Verdict { reasons });
-    (!reasons.is_empty()).then(|| WaitNote { at: stamp(at_ms), at_ms, reasons })
+    let reasons = render::api_reasons(&Verdict { reasons });
+    (!reasons.is_empty()).then(|| WaitNote { at: rfc3339(at_ms), at_ms, reasons })
 }
 
 /// A job, or the first task of an array.
-fn row(tables: &dyn Tables, id: JobId) -> Result<Option<JobRow>, Fault> {
+fn job_or_first_task_row(tables: &dyn Tables, id: JobId) -> Result<Option<JobRow>, ApiError> {
     if let Some(detail) = tables.job(id)? {
         return Ok(Some(detail.row));
     }
-    let tasks = tables.jobs(&of_number(id), &oldest(1))?;
+    let tasks = tables.jobs(&filter_by_number(id), &oldest_page(1))?;
     Ok(tasks.rows.into_iter().next().filter(|_| id.index.is_none()))
 }
 
-fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
-    let now = door.cluster.now().max(state.clock);
-    let place = position(state, job, now);
-    let verdicts = door.cluster.verdicts();
-    let reasons = show::reasons(&verdicts.of(state, job, now));
+fn explain_live_job(app: &AppState, state: &muster_core::State, job: &Job) -> JobExplanation {
+    let now = app.cluster.now().max(state.clock);
+    let queue_position = position(state, job, now);
+    let verdicts = app.cluster.verdicts();
+    let reasons = render::api_reasons(&verdicts.of(state, job, now));
     let since = waiting_since(job);
-    let strength = since.map(|_| strength(state, job, now));
-    let (api_state, phase) = crate::http::cluster::state_of(job);
+    let breakdown = since.map(|_| priority_breakdown(state, job, now));
+    let (api_state, phase) = render::job_state_and_phase(job);
     let summary = match (reasons.first(), job.attempt()) {
         (Some(first), _) => format!("waits: {}", first.sentence),
         (None, Some(_)) => format!("does not wait: it is {phase}"),
         (None, None) => "waits for the next round".to_string(),
     };
-    Why {
+    JobExplanation {
         job_id: job.id.to_string(),
         name: job.spec.name.clone(),
         tenant_id: job.spec.tenant.to_string(),
-        state: show::state(api_state),
+        state: render::api_job_state(api_state),
         phase: phase.to_string(),
         summary,
-        waiting_since: since.map(|at| stamp(at.0)),
+        waiting_since: since.map(|at| rfc3339(at.0)),
         waiting_since_ms: since.map(|at| at.0),
-        waited: since.map(|at| humane(now.since(at))),
-        queue_position: place.map(|place| place.position),
-        queue_length: place.map(|place| place.of),
-        nodes: nodes_of(job),
-        score: show::score_of(job),
+        waited: since.map(|at| human_duration(now.since(at))),
+        queue_position: queue_position.map(|found| found.position),
+        queue_length: queue_position.map(|found| found.of),
+        nodes: node_names(job),
+        score: render::attempt_score(job),
         priority: job.spec.priority,
-        effective_priority: strength.map(|strength| strength.effective()),
-        aging: strength.map(|strength| strength.aging),
-        fair_share_penalty: strength.map(|strength| strength.penalty),
-        fair_share_factor: strength.and_then(|strength| strength.share).map(show::factor),
-        expected_gpu_hours: strength.and_then(|strength| strength.size_gpu_ms).map(hours),
+        effective_priority: breakdown.map(|breakdown| breakdown.effective()),
+        aging: breakdown.map(|breakdown| breakdown.aging),
+        fair_share_penalty: breakdown.map(|breakdown| breakdown.penalty),
+        fair_share_factor: breakdown.and_then(|breakdown| breakdown.share).map(fair_share_factor),
+        expected_gpu_hours: breakdown.and_then(|breakdown| breakdown.size_gpu_ms).map(ms_to_hours),
         reasons,
         estimated_start: None,
         expected_start: None,
@@ -216,68 +221,70 @@ fn why_waiting(door: &Door, state: &muster_core::State, job: &Job) -> Why {
     }
 }
 
-fn nodes_of(job: &Job) -> Vec<String> {
+fn node_names(job: &Job) -> Vec<String> {
     let nodes = job.attempt().map(|attempt| attempt.nodes()).unwrap_or_default();
     nodes.iter().map(ToString::to_string).collect()
 }
 
-/// When it starts, and what would help the caller. Many rounds are drawn up on the shared copy of the state; a job that
-/// the last forecast does not know yet has its own, where that costs little.
-async fn look_ahead(
-    door: &Door,
-    (who, evaluation): (&Who, Evaluation),
+/// Add the start range and the remedies. Many rounds are planned on the shared copy of the state; a job that the last
+/// forecast does not contain gets a forecast of its own on small clusters.
+async fn add_forecast_and_remedies(
+    app: &AppState,
+    (caller, evaluation): (&Caller, EvaluationPermit),
     job: JobId,
-    why: &mut Why,
-) -> Result<(), Fault> {
-    let (forecast, position) = (door.cluster.forecast(), why.queue_position);
+    why: &mut JobExplanation,
+) -> Result<(), ApiError> {
+    let (forecast, position) = (app.cluster.forecast(), why.queue_position);
     let reserved = why.reserved_at_ms.map(Timestamp);
-    let told = position.and_then(|position| forecast.of(job).or_else(|| forecast.of_position(position)));
-    let (door, by) = (door.clone(), who.actor.clone());
-    let looking = tokio::task::spawn_blocking(move || {
-        // The work is counted until it is done, also when its caller no longer waits for it.
+    let forecast_range =
+        position.and_then(|position| forecast.of(job).or_else(|| forecast.of_position(position)));
+    let (app, by) = (app.clone(), caller.actor.clone());
+    let evaluating = tokio::task::spawn_blocking(move || {
+        // The permit is held until the work is done, even if the caller no longer waits for it.
         let _evaluation = evaluation;
-        let now = door.cluster.now();
-        let (jobs, facts) =
-            door.state(|state| (state.jobs.len(), StartFacts::of(state, job, reserved, now)))?;
-        let copy = (jobs <= TRIED_WITH_JOBS_MAX).then(|| door.evaluations.shared(&door.cluster, Some(job)));
-        let small = copy.as_ref().filter(|copy| copy.state().jobs.len() <= FORETOLD_WITH_JOBS_MAX);
-        let own = || small.filter(|_| position.is_some())?.forecast(OWN_ROUNDS_MAX).of(job);
-        // A range that is over was wrong.
-        let range = facts.told(told.filter(|range| range.to > now).or_else(own));
+        let now = app.cluster.now();
+        let (jobs, check) =
+            app.read_state(|state| (state.jobs.len(), StartRangeCheck::new(state, job, reserved, now)))?;
+        let copy =
+            (jobs <= STATE_COPY_LIVE_JOBS_MAX).then(|| app.evaluations.shared_copy(&app.cluster, Some(job)));
+        let small = copy.as_ref().filter(|copy| copy.state().jobs.len() <= OWN_FORECAST_LIVE_JOBS_MAX);
+        let own = || small.filter(|_| position.is_some())?.forecast(OWN_FORECAST_ROUNDS_MAX).of(job);
+        // A range that has passed was wrong.
+        let range = check.reliable(forecast_range.filter(|range| range.to > now).or_else(own));
         Ok((range, copy.map(|copy| copy.remedies(&by, job)).unwrap_or_default()))
     });
-    let found = looking.await.unwrap_or_else(|_| Err(Fault::internal("looking ahead ended early")));
+    let found = evaluating.await.unwrap_or_else(|_| Err(ApiError::internal("the forecast was aborted")));
     let (range, remedies) = found?;
     match range {
         Ok(range) => {
-            let reserved = why.reserved_at_ms.map(|at| range.reservation(Timestamp(at)).0);
-            let range = range.shown();
+            let reserved = why.reserved_at_ms.map(|at| range.reservation_within(Timestamp(at)).0);
+            let range = range.to_api();
             why.reserved_at_ms = reserved;
             why.estimated_start = Some(format!("{} to {}", range.from, range.to));
             why.expected_start = Some(range);
         }
-        // A job that is held or waits for another has no turn to estimate.
+        // A job that is held or waits for a dependency has no queue position, so there is no start to estimate.
         Err(because) => why.no_estimate = why.queue_position.map(|_| because),
     }
-    why.sooner_with = remedies.iter().map(shown_remedy).collect();
+    why.sooner_with = remedies.iter().map(api_remedy).collect();
     Ok(())
 }
 
-fn shown_remedy(remedy: &Remedy) -> SoonerWith {
-    SoonerWith {
-        words: remedy.words(),
-        keeps_its_place: remedy.keeps_its_place(),
+pub fn api_remedy(remedy: &Remedy) -> JobRemedy {
+    JobRemedy {
+        words: remedy.phrase(),
+        keeps_its_place: remedy.keeps_queue_position(),
         change: serde_json::to_value(remedy).unwrap_or_default(),
     }
 }
 
-fn why_ended(row: JobRow) -> Why {
+fn explain_ended_job(row: JobRow) -> JobExplanation {
     let because = if row.why.is_empty() { String::new() } else { format!(": {}", row.why) };
-    Why {
+    JobExplanation {
         job_id: row.id.to_string(),
         name: row.name,
         tenant_id: row.tenant,
-        state: show::state(row.state),
+        state: render::api_job_state(row.state),
         summary: format!("does not wait: it has ended as {}{because}", row.phase),
         phase: row.phase,
         waiting_since: None,
@@ -306,151 +313,5 @@ fn why_ended(row: JobRow) -> Why {
         ahead: Vec::new(),
         history: Vec::new(),
         phases: Vec::new(),
-    }
-}
-
-/// What would become of a job, without submitting it
-#[utoipa::path(post, path = "/api/v1/jobs/plan", tag = "jobs", request_body = SubmitJob,
-    responses((status = 200, description = "What would happen", body = Outlook)))]
-pub async fn plan(
-    State(door): State<Door>,
-    who: Who,
-    caller: Caller,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Json<Outlook>, Fault> {
-    let bytes = read_bytes(&headers, body, JOB_BYTES_MAX).await?;
-    let ask = read_ask(&door, &who, &bytes).await?;
-    let evaluation = door.evaluations.begin(&caller.0).await?;
-    // A whole round is drawn up, which may take a while in a large cluster.
-    let looking = tokio::task::spawn_blocking(move || {
-        let _evaluation = evaluation;
-        dry_run(&door, &who, &Command::SubmitJob(ask))
-    });
-    let outlook = looking.await.unwrap_or_else(|_| Err(Fault::internal("the outlook ended early")))?;
-    Ok(Json(outlook))
-}
-
-/// Plan the round with the job on the shared copy. Whether it would be accepted, the state of now decides.
-fn dry_run(door: &Door, who: &Who, submit: &Command) -> Result<Outlook, Fault> {
-    let Command::SubmitJob(SubmitJobCommand { spec, .. }) = submit else {
-        return Err(Fault::internal("only a submission has an outlook"));
-    };
-    let decide = |state: &muster_core::State| state.decide(&who.actor, submit, door.cluster.now());
-    let (jobs, decided) = door.state(|state| (state.jobs.len(), decide(state)))?;
-    if let Err(refusal) = decided {
-        return Ok(refused(refusal));
-    }
-    if jobs > TRIED_WITH_JOBS_MAX {
-        // A copy would cost more than the round.
-        return door.state(|state| foreseen(plan::outlook(state, spec, door.cluster.now().max(state.clock))));
-    }
-    let copy = door.evaluations.shared(&door.cluster, None);
-    let now = door.cluster.now().max(copy.state().clock);
-    let limited = with_own_limits(door, copy.state(), spec, now);
-    let state = limited.as_ref().unwrap_or(copy.state());
-    let mut outlook = foreseen(plan::outlook(state, spec, now));
-    if outlook.outcome == Prospect::Waits
-        && jobs <= FORETOLD_WITH_JOBS_MAX
-        && let Ok(decision) = decide(state)
-    {
-        foretell(state, who, &decision, now, &mut outlook);
-    }
-    Ok(outlook)
-}
-
-/// The cluster with what policies let the tenant of a job hold, where that is not known because nobody of it waits.
-fn with_own_limits(
-    door: &Door,
-    state: &muster_core::State,
-    spec: &JobSpec,
-    now: Timestamp,
-) -> Option<muster_core::State> {
-    let limits = unknown_limits(state, &spec.tenant, door.interpreter.as_deref()?, now);
-    (!limits.is_empty()).then(|| state.with_limits(limits))
-}
-
-/// When it would start, and what would help: the job is submitted to a copy of the cluster.
-fn foretell(
-    state: &muster_core::State,
-    who: &Who,
-    decision: &Decision,
-    now: Timestamp,
-    outlook: &mut Outlook,
-) {
-    let mut copy = state.clone();
-    decision.events.iter().for_each(|event| copy.apply(event));
-    let Answer::Job(job) = decision.answer else { return };
-    let range = plan::forecast(&copy, now, OWN_ROUNDS_MAX).of(job);
-    match StartFacts::of(&copy, job, None, now).told(range) {
-        Ok(range) => outlook.expected_start = Some(range.shown()),
-        Err(because) => outlook.no_estimate = Some(because),
-    }
-    outlook.sooner_with = plan::remedies(&copy, &who.actor, job, now).iter().map(shown_remedy).collect();
-}
-
-fn refused(refusal: Refusal) -> Outlook {
-    Outlook {
-        outcome: Prospect::Refused,
-        summary: format!("would be refused: {refusal}"),
-        node_name: None,
-        gpus: Vec::new(),
-        shares: Vec::new(),
-        score: None,
-        victims: Vec::new(),
-        queue_position: None,
-        queue_length: None,
-        reasons: Vec::new(),
-        refusal: Some(Fault::from(refusal).problem()),
-        expected_start: None,
-        no_estimate: None,
-        sooner_with: Vec::new(),
-    }
-}
-
-fn foreseen(outlook: plan::Outlook) -> Outlook {
-    let reasons = show::reasons(&outlook.verdict);
-    let (outcome, summary) = match (&outlook.start, &outlook.room) {
-        (Some(_), _) => (Prospect::Starts, "would start in the next round".to_string()),
-        (None, Some(room)) => (
-            Prospect::Preempts,
-            format!("{} would make room for it on {}", jobs(room.victims.len()), nodes(&room.tasks)),
-        ),
-        (None, None) => {
-            let first = reasons.first().map_or("its turn has not come", |reason| reason.sentence.as_str());
-            (Prospect::Waits, format!("would wait: {first}"))
-        }
-    };
-    let starts = outlook.start.as_deref().unwrap_or_default();
-    let room = outlook.room.as_ref();
-    let tasks = || starts.iter().chain(room.into_iter().flat_map(|room| &room.tasks));
-    Outlook {
-        outcome,
-        summary,
-        node_name: tasks().next().map(|task| task.node.to_string()),
-        gpus: share::gpus_of(tasks()),
-        shares: share::shares_of(tasks()),
-        score: outlook.score.as_deref().map(show::score),
-        victims: room.into_iter().flat_map(|room| room.victims.iter().map(ToString::to_string)).collect(),
-        queue_position: outlook.start.is_none().then_some(outlook.position.position),
-        queue_length: outlook.start.is_none().then_some(outlook.position.of),
-        reasons,
-        refusal: None,
-        expected_start: None,
-        no_estimate: None,
-        sooner_with: Vec::new(),
-    }
-}
-
-fn jobs(count: usize) -> String {
-    format!("{count} job{}", if count == 1 { "" } else { "s" })
-}
-
-/// The nodes of a gang, in words.
-fn nodes(tasks: &[PlacedTask]) -> String {
-    let nodes: BTreeSet<&NodeId> = tasks.iter().map(|task| &task.node).collect();
-    match nodes.first() {
-        Some(node) if nodes.len() == 1 => format!("`{node}`"),
-        _ => format!("{} nodes", nodes.len()),
     }
 }

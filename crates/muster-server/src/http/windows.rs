@@ -1,83 +1,84 @@
-//! Windows: nodes that are booked for a time.
+//! Windows: nodes booked for a period, for maintenance or for one tenant.
 
 use std::collections::BTreeSet;
 
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use muster_core::window::Window as Core;
+use muster_core::objects::window::Window as Core;
 use muster_core::{Command, NodeId, Refusal, TenantId, Timestamp};
-use muster_protocol::submit::Done;
+use muster_protocol::submit::Acknowledgement;
 use muster_protocol::window::{Window, WindowList, WindowSpec};
 
-use crate::http::Door;
-use crate::http::fault::Fault;
+use crate::conversions::{parse_duration_ms, parse_timestamp, rfc3339};
+use crate::http::AppState;
+use crate::http::api_error::ApiError;
+use crate::http::caller::TenantVisibility;
 use crate::http::json::Json;
-use crate::http::who::Reach;
-use crate::http::written::{moment, span_ms, stamp};
-use crate::identity::Who;
+use crate::identity::Caller;
 
-/// Book nodes for a time
+/// Create a window (book nodes for a period)
 ///
-/// Before it begins, only jobs with a time limit that are sure to be over by then start on its nodes; while it lasts,
-/// nobody but its tenant. Jobs that run already are left alone.
+/// Before the window, only jobs whose time limit ends before its start are placed on its nodes; during it, only jobs of
+/// its tenant. Running jobs are not stopped.
 #[utoipa::path(post, path = "/api/v1/windows", tag = "windows", request_body = WindowSpec,
-    responses((status = 201, description = "Booked", body = Window)))]
+    responses((status = 201, description = "Created", body = Window)))]
 pub async fn open(
-    State(door): State<Door>,
-    who: Who,
+    State(app): State<AppState>,
+    caller: Caller,
     Json(spec): Json<WindowSpec>,
-) -> Result<Response, Fault> {
-    let now = door.cluster.now();
-    let window = Box::new(read(&spec, now)?);
-    door.cluster.ask(who.actor, Command::OpenWindow { window }).await?;
-    let shown = door.state(|state| state.windows.get(&spec.name).map(|window| shown(state, window, now)))?;
+) -> Result<Response, ApiError> {
+    let now = app.cluster.now();
+    let window = Box::new(parse_window(&spec, now)?);
+    app.cluster.execute(caller.actor, Command::OpenWindow { window }).await?;
+    let shown =
+        app.read_state(|state| state.windows.get(&spec.name).map(|window| api_window(state, window, now)))?;
     let shown = shown.ok_or(Refusal::UnknownWindow { name: spec.name })?;
     Ok((StatusCode::CREATED, Json(shown)).into_response())
 }
 
 /// List the windows
 #[utoipa::path(get, path = "/api/v1/windows", tag = "windows",
-    responses((status = 200, description = "All of them", body = WindowList)))]
-pub async fn list(State(door): State<Door>, who: Who) -> Result<Json<WindowList>, Fault> {
-    let now = door.cluster.now();
-    let windows = door.state(|state| {
+    responses((status = 200, description = "All windows", body = WindowList)))]
+pub async fn list(State(app): State<AppState>, caller: Caller) -> Result<Json<WindowList>, ApiError> {
+    let now = app.cluster.now();
+    let windows = app.read_state(|state| {
         let seen = |mut window: Window| {
-            // Other tenants' names and jobs only where the caller may see them.
-            window.tenant = window.tenant.filter(|tenant| who.sees_tenant(tenant));
-            window.jobs.retain(|_| who.confined_to().is_none());
+            // Names and jobs of other tenants only if the caller may see them.
+            window.tenant = window.tenant.filter(|tenant| caller.sees_tenant(tenant));
+            window.jobs.retain(|_| caller.tenant_scope().is_none());
             window
         };
-        state.windows.values().map(|window| seen(shown(state, window, now))).collect()
+        state.windows.values().map(|window| seen(api_window(state, window, now))).collect()
     })?;
     Ok(Json(WindowList { windows }))
 }
 
-/// Give booked nodes back
+/// Close a window
 #[utoipa::path(delete, path = "/api/v1/windows/{name}", tag = "windows",
     params(("name" = String, Path, description = "The window")),
-    responses((status = 200, description = "Closed", body = Done)))]
+    responses((status = 200, description = "Closed", body = Acknowledgement)))]
 pub async fn close(
-    State(door): State<Door>,
-    who: Who,
+    State(app): State<AppState>,
+    caller: Caller,
     Path(name): Path<String>,
-) -> Result<Json<Done>, Fault> {
-    door.cluster.ask(who.actor, Command::CloseWindow { name: name.clone() }).await?;
-    Ok(Json(Done { message: format!("window `{name}` is closed") }))
+) -> Result<Json<Acknowledgement>, ApiError> {
+    app.cluster.execute(caller.actor, Command::CloseWindow { name: name.clone() }).await?;
+    Ok(Json(Acknowledgement { message: format!("window `{name}` is closed") }))
 }
 
-fn read(spec: &WindowSpec, now: Timestamp) -> Result<Core, Fault> {
-    let from = spec.from.as_ref().map(|from| moment("from", from)).transpose()?.unwrap_or(now);
+fn parse_window(spec: &WindowSpec, now: Timestamp) -> Result<Core, ApiError> {
+    let from = spec.from.as_ref().map(|from| parse_timestamp("from", from)).transpose()?.unwrap_or(now);
     let until = match (&spec.until, &spec.duration) {
-        (Some(until), None) => moment("until", until)?,
-        (None, Some(span)) => from.plus(span_ms("duration", span)?),
-        _ => return Err(Fault::invalid("until", "give either `until` or `duration`")),
+        (Some(until), None) => parse_timestamp("until", until)?,
+        (None, Some(span)) => from.plus(parse_duration_ms("duration", span)?),
+        _ => return Err(ApiError::invalid("until", "give either `until` or `duration`")),
     };
-    let node = |name: &String| -> Result<NodeId, Fault> {
-        name.parse().map_err(|error| Fault::invalid("nodes", format!("{error}")))
+    let node = |name: &String| -> Result<NodeId, ApiError> {
+        name.parse().map_err(|error| ApiError::invalid("nodes", format!("{error}")))
     };
-    let tenant = |id: &String| -> Result<TenantId, Fault> {
-        id.parse().map_err(|error| Fault::invalid("tenant", format!("{error}")))
+    let tenant = |id: &String| -> Result<TenantId, ApiError> {
+        id.parse().map_err(|error| ApiError::invalid("tenant", format!("{error}")))
     };
     Ok(Core {
         name: spec.name.clone(),
@@ -90,16 +91,16 @@ fn read(spec: &WindowSpec, now: Timestamp) -> Result<Core, Fault> {
     })
 }
 
-fn shown(state: &muster_core::State, window: &Core, now: Timestamp) -> Window {
+fn api_window(state: &muster_core::State, window: &Core, now: Timestamp) -> Window {
     let jobs = window.nodes.iter().flat_map(|node| state.attempts_on(node));
     let others = jobs.filter(|job| !window.is_open_to(state, &job.spec.tenant));
     let others: BTreeSet<String> = others.map(|job| job.id.to_string()).collect();
     Window {
         name: window.name.clone(),
         nodes: window.nodes.iter().map(ToString::to_string).collect(),
-        from: stamp(window.from.0),
+        from: rfc3339(window.from.0),
         from_ms: window.from.0,
-        until: stamp(window.until.0),
+        until: rfc3339(window.until.0),
         until_ms: window.until.0,
         tenant: window.tenant.as_ref().map(ToString::to_string),
         why: window.why.clone(),

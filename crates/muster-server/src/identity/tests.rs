@@ -1,4 +1,4 @@
-//! Tokens from their making to their end, and the matrix of who may do what.
+//! Tokens from creation to expiry, and the permissions of each role.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,9 +14,9 @@ fn tenant(name: &str) -> TenantId {
     name.parse().unwrap()
 }
 
-fn wish(role: Role) -> Wish {
+fn new_token(role: Role) -> NewToken {
     let tenant = (!role.is_cluster_wide()).then(|| tenant("red"));
-    Wish { name: "mia".to_string(), role, tenant, expires_at: None, priority_max: None }
+    NewToken { name: "mia".to_string(), role, tenant, expires_at: None, priority_max: None }
 }
 
 fn state_with(tokens: &[&Token]) -> State {
@@ -34,43 +34,43 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_minted_token_lets_its_owner_in() {
-    let (token, secret) = mint(wish(Role::Member), NOW).unwrap();
+fn a_minted_token_authenticates_its_owner() {
+    let (token, secret) = mint(new_token(Role::Member), NOW).unwrap();
     let state = state_with(&[&token]);
-    let who = Identity::Tokens.authenticate(Some(secret.reveal()), &state, NOW).unwrap();
-    let expected = Who {
+    let caller = Authenticator::Tokens.authenticate(Some(secret.reveal()), &state, NOW).unwrap();
+    let expected = Caller {
         actor: Actor::bearer(&token),
         role: Role::Member,
         tenant: Some(tenant("red")),
         token: Some(token.id.clone()),
     };
-    assert_eq!(who, expected);
-    assert!(!muster_json::to_string(&token).contains(secret.reveal()), "the secret is not kept");
+    assert_eq!(caller, expected);
+    assert!(!muster_json::to_string(&token).contains(secret.reveal()), "the secret is not stored");
     assert_eq!(format!("{secret:?}"), format!("mst_{}_***", token.id));
 }
 
 #[test]
-fn two_tokens_are_never_alike() {
-    let (first, first_secret) = mint(wish(Role::Viewer), NOW).unwrap();
-    let (second, second_secret) = mint(wish(Role::Viewer), NOW).unwrap();
+fn two_minted_tokens_differ_in_id_and_secret() {
+    let (first, first_secret) = mint(new_token(Role::Viewer), NOW).unwrap();
+    let (second, second_secret) = mint(new_token(Role::Viewer), NOW).unwrap();
     assert_ne!(first.id, second.id);
     assert_ne!(first_secret, second_secret);
-    // The id of one with the secret of the other is nobody's token, whatever its checksum says.
-    assert!(!secret::fits(first_secret.reveal(), &second.hash));
+    // The id of one token with the secret of the other is no valid token, even with a correct checksum.
+    assert!(!secret::matches_hash(first_secret.reveal(), &second.hash));
 }
 
 #[test]
 fn local_mode_needs_no_token() {
-    let who = Identity::Local.authenticate(None, &State::default(), NOW).unwrap();
-    assert_eq!((who.actor.name.as_str(), who.role, who.tenant), ("local", Role::Admin, None));
+    let caller = Authenticator::Local.authenticate(None, &State::default(), NOW).unwrap();
+    assert_eq!((caller.actor.name.as_str(), caller.role, caller.tenant), ("local", Role::Admin, None));
 }
 
 #[test]
-fn callers_hear_one_answer_and_the_log_another() {
-    let (token, good) = mint(wish(Role::Member), NOW).unwrap();
-    let short = Wish { expires_at: Some(NOW), ..wish(Role::Member) };
+fn all_rejected_tokens_get_one_message_and_distinct_log_reasons() {
+    let (token, good) = mint(new_token(Role::Member), NOW).unwrap();
+    let short = NewToken { expires_at: Some(NOW), ..new_token(Role::Member) };
     let (ended, ended_secret) = mint(short, Timestamp(0)).unwrap();
-    let (revoked, revoked_secret) = mint(wish(Role::Member), NOW).unwrap();
+    let (revoked, revoked_secret) = mint(new_token(Role::Member), NOW).unwrap();
     let mut changed = token.clone();
     changed.hash = revoked.hash.clone();
     let state = state_with(&[&changed, &ended]);
@@ -92,7 +92,7 @@ fn callers_hear_one_answer_and_the_log_another() {
     ];
     let mut reasons = Vec::new();
     for (bearer, expected) in cases {
-        let error = Identity::Tokens.authenticate(bearer, &state, NOW).unwrap_err();
+        let error = Authenticator::Tokens.authenticate(bearer, &state, NOW).unwrap_err();
         assert_eq!(error.to_string(), "a valid token is needed; send `Authorization: Bearer mst_…`");
         assert_eq!(error, expected, "{bearer:?}");
         reasons.push(error.reason());
@@ -102,22 +102,22 @@ fn callers_hear_one_answer_and_the_log_another() {
 }
 
 #[test]
-fn every_slip_in_copying_is_caught_without_a_lookup() {
-    let (_, secret) = mint(wish(Role::Member), NOW).unwrap();
+fn the_checksum_rejects_every_single_character_error() {
+    let (_, secret) = mint(new_token(Role::Member), NOW).unwrap();
     let text = secret.reveal();
-    for place in 0..text.len() {
+    for index in 0..text.len() {
         let mut bytes = text.as_bytes().to_vec();
-        bytes[place] = if bytes[place] == b'0' { b'1' } else { b'0' };
-        let slipped = String::from_utf8(bytes).unwrap();
-        assert_eq!(secret::id_of(&slipped), None, "{slipped}");
+        bytes[index] = if bytes[index] == b'0' { b'1' } else { b'0' };
+        let damaged = String::from_utf8(bytes).unwrap();
+        assert_eq!(secret::token_id(&damaged), None, "{damaged}");
     }
 }
 
 #[test]
-fn the_matrix_of_roles_places_and_verbs() {
-    use Verb::*;
-    let verbs = [Look, Work, Manage, Operate, Administer];
-    // For each role what it may do in its own tenant, in another, and to the cluster.
+fn each_role_has_its_permissions_in_its_tenant_in_others_and_on_the_cluster() {
+    use Permission::*;
+    let permissions = [Read, ManageJobs, ManageTenant, Operate, Administer];
+    // For each role its permissions in its own tenant, in another tenant, and on the cluster.
     let matrix = [
         (Role::Viewer, "l....", ".....", "l...."),
         (Role::Member, "lw...", ".....", "l...."),
@@ -126,25 +126,25 @@ fn the_matrix_of_roles_places_and_verbs() {
         (Role::Admin, "lwmoa", "lwmoa", "lwmoa"),
     ];
     for (role, own, foreign, cluster) in matrix {
-        let (token, _) = mint(wish(role), NOW).unwrap();
-        let who = Who::with(&token);
-        for (place, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
-            let place = place.map(tenant);
-            let may = |verb: &Verb| who.may(*verb, place.as_ref());
-            let found: String = verbs
+        let (token, _) = mint(new_token(role), NOW).unwrap();
+        let caller = Caller::from_token(&token);
+        for (scope, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
+            let scope = scope.map(tenant);
+            let may = |permission: &Permission| caller.may(*permission, scope.as_ref());
+            let found: String = permissions
                 .iter()
                 .zip("lwmoa".chars())
-                .map(|(verb, sign)| if may(verb) { sign } else { '.' })
+                .map(|(permission, letter)| if may(permission) { letter } else { '.' })
                 .collect();
-            assert_eq!(found, allowed, "{} at {place:?}", role.word());
+            assert_eq!(found, allowed, "{} at {scope:?}", role.as_str());
         }
     }
 }
 
 #[test]
-fn nobody_hands_out_more_than_they_have() {
+fn nobody_grants_a_role_above_their_own() {
     let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
-    // Which roles each role may hand out in its own tenant, in another, and for the cluster.
+    // For each role the roles that it may grant in its own tenant, in another tenant, and on the cluster.
     let matrix = [
         (Role::Viewer, ".....", ".....", "....."),
         (Role::Member, ".....", ".....", "....."),
@@ -153,22 +153,22 @@ fn nobody_hands_out_more_than_they_have() {
         (Role::Admin, "vmt..", "vmt..", "...oa"),
     ];
     for (role, own, foreign, cluster) in matrix {
-        let who = Who::with(&mint(wish(role), NOW).unwrap().0);
-        for (place, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
-            let place = place.map(tenant);
-            let may = |wanted: &Role| who.may_grant(*wanted, place.as_ref());
+        let caller = Caller::from_token(&mint(new_token(role), NOW).unwrap().0);
+        for (scope, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
+            let scope = scope.map(tenant);
+            let may = |granted: &Role| caller.may_grant(*granted, scope.as_ref());
             let found: String = roles
                 .iter()
                 .zip("vmtoa".chars())
-                .map(|(role, sign)| if may(role) { sign } else { '.' })
+                .map(|(role, letter)| if may(role) { letter } else { '.' })
                 .collect();
-            assert_eq!(found, allowed, "{} at {place:?}", role.word());
+            assert_eq!(found, allowed, "{} at {scope:?}", role.as_str());
         }
     }
 }
 
 #[test]
-fn the_first_start_makes_one_administrator() {
+fn the_first_start_creates_one_administrator_token() {
     let folder = folder("bootstrap");
     let (token, secret) = bootstrap(&folder, &State::default(), NOW).unwrap().unwrap();
     assert_eq!((token.role, token.tenant.clone()), (Role::Admin, None));
@@ -178,8 +178,8 @@ fn the_first_start_makes_one_administrator() {
     assert_eq!(read_token_file(&path).unwrap(), secret);
     let state = state_with(&[&token]);
     assert!(bootstrap(&folder, &state, NOW).unwrap().is_none(), "the second start finds it");
-    assert!(Identity::Tokens.authenticate(Some(secret.reveal()), &state, NOW).is_ok());
-    // We died before the token was durable, or the last administrator was revoked.
+    assert!(Authenticator::Tokens.authenticate(Some(secret.reveal()), &state, NOW).is_ok());
+    // The server died before the token was durable, or the last administrator token was revoked.
     let (_, again) = bootstrap(&folder, &State::default(), NOW).unwrap().unwrap();
     assert_eq!(read_token_file(&path).unwrap(), again);
     fs::remove_dir_all(folder).unwrap();
@@ -188,7 +188,7 @@ fn the_first_start_makes_one_administrator() {
 #[test]
 fn token_files_that_others_can_read_are_refused() {
     let folder = folder("modes");
-    let (_, secret) = mint(wish(Role::Member), NOW).unwrap();
+    let (_, secret) = mint(new_token(Role::Member), NOW).unwrap();
     let path = folder.join("token");
     write_private(&path, secret.reveal().as_bytes()).unwrap();
     for (mode, is_private) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false), (0o620, false)] {

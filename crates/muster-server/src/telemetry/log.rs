@@ -1,4 +1,4 @@
-//! Structured log lines on stderr, for eyes or for machines.
+//! Structured log lines on stderr, as console text or JSON.
 
 use std::io::{self, IsTerminal};
 
@@ -7,35 +7,30 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::config::{Log, LogFormat};
+use crate::config::{LogConfig, LogFormat};
 
-/// Crates below us that would fill the log at `debug` with what interests only their authors.
-const QUIET: &str = "h2=info,hyper=info,hyper_util=info,rustls=info,tokio_postgres=info,tower_http=info";
+/// Levels of dependencies whose `debug` lines would flood the log.
+const DEPENDENCY_LOG_LEVELS: &str =
+    "h2=info,hyper=info,hyper_util=info,rustls=info,tokio_postgres=info,tower_http=info";
 
-/// Why there are no log lines.
+/// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// `RUST_LOG` makes no sense.
+    /// `RUST_LOG` is not a valid filter.
     #[error("RUST_LOG is `{text}`: {why}; write for example `info` or `info,muster_server=debug`")]
-    BadFilter {
-        /// As written.
-        text: String,
-        /// What is wrong.
-        why: String,
-    },
-    /// Somebody logs already.
+    BadFilter { text: String, why: String },
     #[error("logging was started twice")]
-    Twice,
+    AlreadyStarted,
 }
 
-/// Start logging for the whole process. `rust_log` is the variable of that name: it wins over the level.
-pub fn start_logging(log: &Log, rust_log: Option<&str>) -> Result<(), LogError> {
+/// Start logging for the whole process. `rust_log`, the variable of that name, takes precedence over the level.
+pub fn start_logging(log: &LogConfig, rust_log: Option<&str>) -> Result<(), LogError> {
     let colours = io::stderr().is_terminal();
-    subscriber(log, rust_log, colours, io::stderr)?.try_init().map_err(|_| LogError::Twice)
+    subscriber(log, rust_log, colours, io::stderr)?.try_init().map_err(|_| LogError::AlreadyStarted)
 }
 
 pub(super) fn subscriber<W>(
-    log: &Log,
+    log: &LogConfig,
     rust_log: Option<&str>,
     colours: bool,
     writer: W,
@@ -50,10 +45,10 @@ where
     })
 }
 
-fn filter(log: &Log, rust_log: Option<&str>) -> Result<EnvFilter, LogError> {
+fn filter(log: &LogConfig, rust_log: Option<&str>) -> Result<EnvFilter, LogError> {
     let text = match rust_log.map(str::trim) {
         Some(text) if !text.is_empty() => text.to_string(),
-        _ => format!("{},{QUIET}", log.level),
+        _ => format!("{},{DEPENDENCY_LOG_LEVELS}", log.level),
     };
     let bad = |why: String| LogError::BadFilter { text: text.clone(), why };
     EnvFilter::builder().parse(&text).map_err(|error| bad(error.to_string()))

@@ -1,4 +1,4 @@
-//! Log lines as they look, and the trace of a job as a collector receives it.
+//! The format of log lines, and the trace of a job as a collector receives it.
 
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard};
@@ -7,9 +7,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
-use muster_core::event::{Back, Next};
-use muster_core::job::{Exit, Outcome, PlacedTask};
-use muster_core::ledger::Charge;
+use muster_core::facts::event::{NextPhase, RequeueCause};
+use muster_core::objects::charge::Charge;
+use muster_core::objects::job::{Exit, Outcome, PlacedTask};
 use muster_core::{Event, JobId, JobSpec};
 use muster_store::Entry;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -20,16 +20,16 @@ use tokio::net::TcpListener;
 use tokio::sync::broadcast;
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::journey::{Span, trace_id};
+use super::job_trace::{Span, trace_id};
 use super::*;
-use crate::config::{Log, LogFormat};
+use crate::config::{LogConfig, LogFormat};
 
 #[derive(Clone, Default)]
-struct Paper(Arc<Mutex<Vec<u8>>>);
+struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-struct Pen<'a>(MutexGuard<'a, Vec<u8>>);
+struct LogBufferWriter<'a>(MutexGuard<'a, Vec<u8>>);
 
-impl Write for Pen<'_> {
+impl Write for LogBufferWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.write(bytes)
     }
@@ -39,44 +39,44 @@ impl Write for Pen<'_> {
     }
 }
 
-impl<'a> MakeWriter<'a> for Paper {
-    type Writer = Pen<'a>;
+impl<'a> MakeWriter<'a> for LogBuffer {
+    type Writer = LogBufferWriter<'a>;
 
-    fn make_writer(&'a self) -> Pen<'a> {
-        Pen(self.0.lock().unwrap())
+    fn make_writer(&'a self) -> LogBufferWriter<'a> {
+        LogBufferWriter(self.0.lock().unwrap())
     }
 }
 
-/// What is on the paper after some lines were logged.
+/// The output after three log lines: one at info, one at debug, one at debug of a dependency.
 fn logged(format: LogFormat, level: &str, rust_log: Option<&str>) -> String {
-    let paper = Paper::default();
-    let log = Log { format, level: level.to_string() };
-    let subscriber = log::subscriber(&log, rust_log, false, paper.clone()).unwrap();
+    let buffer = LogBuffer::default();
+    let log = LogConfig { format, level: level.to_string() };
+    let subscriber = log::subscriber(&log, rust_log, false, buffer.clone()).unwrap();
     tracing::subscriber::with_default(subscriber, || {
         tracing::info!(job = "job-1", "placed");
         tracing::debug!("considered");
         tracing::debug!(target: "hyper", "chatter");
     });
-    let bytes = paper.0.lock().unwrap().clone();
+    let bytes = buffer.0.lock().unwrap().clone();
     String::from_utf8(bytes).unwrap()
 }
 
 #[test]
-fn log_lines_are_for_eyes_or_for_machines() {
+fn log_lines_are_console_text_or_json() {
     let console = logged(LogFormat::Console, "info", None);
     assert!(console.ends_with("placed job=\"job-1\"\n") && console.contains(" INFO "), "{console}");
     #[derive(serde::Deserialize)]
-    struct Line {
+    struct JsonLogLine {
         level: String,
         message: String,
         job: String,
     }
-    let line: Line = muster_json::from_str(logged(LogFormat::Json, "info", None).trim()).unwrap();
+    let line: JsonLogLine = muster_json::from_str(logged(LogFormat::Json, "info", None).trim()).unwrap();
     assert_eq!((line.level.as_str(), line.message.as_str(), line.job.as_str()), ("INFO", "placed", "job-1"));
 }
 
 #[test]
-fn the_level_decides_and_rust_log_refines() {
+fn rust_log_takes_precedence_over_the_configured_level() {
     for (level, rust_log, lines) in [
         ("warn", None, 0),
         ("info", None, 1),
@@ -91,7 +91,7 @@ fn the_level_decides_and_rust_log_refines() {
             "{level} {rust_log:?}"
         );
     }
-    let log = Log { format: LogFormat::Console, level: "info".to_string() };
+    let log = LogConfig { format: LogFormat::Console, level: "info".to_string() };
     let error = log::subscriber(&log, Some("a=b=c"), false, std::io::sink).map(|_| ()).unwrap_err();
     assert!(error.to_string().starts_with("RUST_LOG is `a=b=c`: "), "{error}");
 }
@@ -107,7 +107,7 @@ fn spec() -> Arc<JobSpec> {
 }
 
 fn submitted(job: JobId, indexes: &[u32], at: i64) -> Event {
-    let array = muster_core::command::ArrayAsk { indexes: indexes.to_vec(), running_max: None };
+    let array = muster_core::facts::command::ArraySpec { indexes: indexes.to_vec(), running_max: None };
     Event::JobSubmitted {
         job,
         spec: spec(),
@@ -133,9 +133,9 @@ fn placed(job: JobId, attempt: u32, at: i64) -> Event {
         attempt,
         epoch: 1,
         tasks,
-        effective: None,
+        effective_priority: None,
         expected_ms: None,
-        lent: false,
+        revocable: false,
         score: None,
         held: None,
         at: Timestamp(at),
@@ -146,7 +146,7 @@ fn started(job: JobId, attempt: u32, whole: bool, at: i64) -> Event {
     Event::AttemptStarted { job, attempt, node: "n1".parse().unwrap(), whole, at: Timestamp(at) }
 }
 
-fn attempt_ended(job: JobId, attempt: u32, exit: Exit, next: Next, at: i64) -> Event {
+fn attempt_ended(job: JobId, attempt: u32, exit: Exit, next: NextPhase, at: i64) -> Event {
     Event::AttemptEnded {
         job,
         attempt,
@@ -160,44 +160,44 @@ fn attempt_ended(job: JobId, attempt: u32, exit: Exit, next: Next, at: i64) -> E
     }
 }
 
-fn done() -> Next {
-    Next::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
+fn done() -> NextPhase {
+    NextPhase::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() }
 }
 
-/// Every span as `name from-until attempt failure`.
-fn told(events: &[Event]) -> Vec<String> {
-    let mut journeys = Journeys::default();
-    let spans = events.iter().flat_map(|event| journeys.take(event, Timestamp(1_003)));
-    spans.map(|span| line(&span)).collect()
+/// Every span as `NAME START-END ATTEMPT FAILURE`.
+fn span_lines(events: &[Event]) -> Vec<String> {
+    let mut traces = JobTraces::default();
+    let spans = events.iter().flat_map(|event| traces.spans_completed_by(event, Timestamp(1_003)));
+    spans.map(|span| span_line(&span)).collect()
 }
 
-fn line(span: &Span) -> String {
-    let attempt = span.about.iter().find(|(name, _)| *name == "muster.attempt").map(|(_, about)| about);
-    let Some(journey::About::Number(attempt)) = attempt else { panic!("no attempt in {span:?}") };
+fn span_line(span: &Span) -> String {
+    let attempt = span.attributes.iter().find(|(name, _)| *name == "muster.attempt").map(|(_, value)| value);
+    let Some(job_trace::AttributeValue::Number(attempt)) = attempt else { panic!("no attempt in {span:?}") };
     let failure = span.failure.as_deref().unwrap_or("-");
-    format!("{} {}-{} {attempt} {failure}", span.name, span.from.0, span.until.0)
+    format!("{} {}-{} {attempt} {failure}", span.name, span.start.0, span.end.0)
 }
 
 #[test]
-fn a_job_is_told_from_its_submission_to_its_start() {
+fn a_job_is_traced_from_its_submission_to_its_start() {
     let events = [
         submitted(JOB, &[], 1_000),
         placed(JOB, 1, 5_000),
         started(JOB, 1, false, 5_500),
         started(JOB, 1, true, 6_000),
         attempt_ended(JOB, 1, Exit::Code { code: 0 }, done(), 9_000),
-        placed(JOB, 1, 9_500), // After its end nothing is told.
+        placed(JOB, 1, 9_500), // No spans after the end of the job.
     ];
     let expected =
         ["submit 1000-1003 0 -", "queued 1000-5000 1 -", "start 5000-6000 1 -", "job 1000-6000 1 -"];
-    assert_eq!(told(&events), expected);
+    assert_eq!(span_lines(&events), expected);
 }
 
 #[test]
-fn a_job_that_comes_back_goes_on_in_the_same_trace() {
-    let back = Next::Queued { because: Back::Requeued, wakes_at: None };
+fn a_requeued_job_continues_its_trace() {
+    let back = NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None };
     let not_started = Exit::NotStarted { why: "no image".to_string() };
-    let preempted = Next::Queued { because: Back::Preempted, wakes_at: None };
+    let preempted = NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None };
     let events = [
         submitted(JOB, &[], 1_000),
         placed(JOB, 1, 2_000),
@@ -218,16 +218,17 @@ fn a_job_that_comes_back_goes_on_in_the_same_trace() {
         "queued 6000-7000 3 -",
         "start 7000-8000 3 -",
     ];
-    assert_eq!(told(&events), expected);
-    let mut journeys = Journeys::default();
-    let spans: Vec<Span> = events.iter().flat_map(|event| journeys.take(event, Timestamp(0))).collect();
-    let ids: std::collections::BTreeSet<_> = spans.iter().map(|span| span.id).collect();
-    assert_eq!(ids.len(), spans.len(), "every span has its own number");
-    assert!(spans.iter().all(|span| span.trace == trace_id(JOB, Timestamp(1_000))));
+    assert_eq!(span_lines(&events), expected);
+    let mut traces = JobTraces::default();
+    let spans: Vec<Span> =
+        events.iter().flat_map(|event| traces.spans_completed_by(event, Timestamp(0))).collect();
+    let ids: std::collections::BTreeSet<_> = spans.iter().map(|span| span.span_id).collect();
+    assert_eq!(ids.len(), spans.len(), "every span has its own id");
+    assert!(spans.iter().all(|span| span.trace_id == trace_id(JOB, Timestamp(1_000))));
 }
 
 #[test]
-fn a_job_that_is_given_up_is_told_as_well() {
+fn a_job_cancelled_in_the_queue_is_traced() {
     let cancelled = Event::JobEnded {
         job: JOB,
         outcome: Outcome::Cancelled,
@@ -236,7 +237,7 @@ fn a_job_that_is_given_up_is_told_as_well() {
     };
     let expected =
         ["submit 1000-1003 0 -", "queued 1000-4000 1 cancelled by mia", "job 1000-4000 1 cancelled by mia"];
-    assert_eq!(told(&[submitted(JOB, &[], 1_000), cancelled]), expected);
+    assert_eq!(span_lines(&[submitted(JOB, &[], 1_000), cancelled]), expected);
 }
 
 #[test]
@@ -250,26 +251,26 @@ fn every_task_of_an_array_has_its_own_trace() {
         "start 2000-3000 1 -",
         "job 1000-3000 1 -",
     ];
-    assert_eq!(told(&events), expected);
+    assert_eq!(span_lines(&events), expected);
     assert_ne!(trace_id(task, Timestamp(1_000)), trace_id(JobId::of_array(7, 0), Timestamp(1_000)));
     assert_ne!(trace_id(JOB, Timestamp(1_000)), trace_id(JOB, Timestamp(1_001)), "another journal");
 }
 
 #[test]
-fn a_restarted_server_goes_on_with_the_trace() {
+fn a_restarted_server_continues_the_trace() {
     let mut state = muster_core::State::default();
     let config = muster_json::from_str(r#"{"name":"red"}"#).unwrap();
     let id = "red".parse().unwrap();
     state.apply(&Event::TenantCreated { id, config: Box::new(config), at: Timestamp(1) });
     state.next_job = JOB.number;
     state.apply(&submitted(JOB, &[], 1_000));
-    let mut journeys = Journeys::of(&state);
-    let spans = journeys.take(&placed(JOB, 1, 5_000), Timestamp(0));
-    assert_eq!(spans.iter().map(line).collect::<Vec<_>>(), ["queued 1000-5000 1 -"]);
-    assert_eq!(spans[0].trace, trace_id(JOB, Timestamp(1_000)));
+    let mut traces = JobTraces::from_state(&state);
+    let spans = traces.spans_completed_by(&placed(JOB, 1, 5_000), Timestamp(0));
+    assert_eq!(spans.iter().map(span_line).collect::<Vec<_>>(), ["queued 1000-5000 1 -"]);
+    assert_eq!(spans[0].trace_id, trace_id(JOB, Timestamp(1_000)));
 }
 
-/// A collector that keeps what it receives.
+/// A collector that keeps the spans it receives.
 async fn collector() -> (String, Arc<Mutex<Vec<Received>>>) {
     let kept = Arc::new(Mutex::new(Vec::new()));
     let into = kept.clone();
@@ -288,8 +289,9 @@ async fn collector() -> (String, Arc<Mutex<Vec<Received>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = Router::new().route("/v1/traces", post(receive));
-    let places = crate::tls::Connections::new(crate::tls::Bounds { all: 8, per_address: 8 });
-    tokio::spawn(crate::tls::serve((listener, places), None, router, std::future::pending()));
+    let connections =
+        crate::tls::Connections::new(crate::tls::ConnectionLimits { total_max: 8, per_address_max: 8 });
+    tokio::spawn(crate::tls::serve((listener, connections), None, router, std::future::pending()));
     (format!("http://{address}"), kept)
 }
 
@@ -305,7 +307,7 @@ async fn a_collector_receives_the_trace_of_a_job() {
     let (events, batches) = broadcast::channel(16);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let stopping = async move { stopped.await.unwrap_or_default() };
-    let following = tokio::spawn(follow(batches, Journeys::default, stopping, exporter));
+    let following = tokio::spawn(trace_batches(batches, JobTraces::default, stopping, exporter));
     events.send(batch(vec![submitted(JOB, &[], 1_000)])).unwrap();
     events.send(batch(vec![placed(JOB, 1, 5_000), started(JOB, 1, true, 6_000)])).unwrap();
     while kept.lock().unwrap().len() < 4 {
@@ -323,37 +325,37 @@ async fn a_collector_receives_the_trace_of_a_job() {
         assert_eq!(find(name).trace_id, trace_id(JOB, Timestamp(1_000)));
     }
     let queued = find("queued");
-    let about = |key: &str| {
+    let attribute = |key: &str| {
         let pair = queued.attributes.iter().find(|pair| pair.key == key).unwrap();
         pair.value.clone().unwrap().value.unwrap()
     };
-    assert_eq!(about("muster.job"), Value::StringValue("job-7".to_string()));
-    assert_eq!(about("muster.tenant"), Value::StringValue("red".to_string()));
-    assert_eq!(about("muster.nodes"), Value::StringValue("n1,n2".to_string()));
-    assert_eq!(about("muster.gpus"), Value::IntValue(4));
+    assert_eq!(attribute("muster.job"), Value::StringValue("job-7".to_string()));
+    assert_eq!(attribute("muster.tenant"), Value::StringValue("red".to_string()));
+    assert_eq!(attribute("muster.nodes"), Value::StringValue("n1,n2".to_string()));
+    assert_eq!(attribute("muster.gpus"), Value::IntValue(4));
 }
 
 #[tokio::test]
-async fn spans_under_way_are_sent_before_the_end_and_a_dead_collector_does_no_harm() {
+async fn queued_spans_are_sent_at_shutdown_and_an_unreachable_collector_is_harmless() {
     let (endpoint, kept) = collector().await;
     for (endpoint, expected) in [(endpoint, 1), ("http://127.0.0.1:9".to_string(), 1)] {
         let exporter = Exporter::new(&endpoint, "test-site").unwrap();
         let (events, batches) = broadcast::channel(16);
         events.send(batch(vec![submitted(JOB, &[], 1_000)])).unwrap();
         drop(events);
-        follow(batches, Journeys::default, std::future::pending(), exporter).await;
+        trace_batches(batches, JobTraces::default, std::future::pending(), exporter).await;
         assert_eq!(kept.lock().unwrap().len(), expected);
     }
 }
 
 #[tokio::test]
-async fn who_falls_behind_starts_over_from_the_state() {
+async fn a_lagging_tracer_starts_over_from_the_state() {
     let (endpoint, kept) = collector().await;
     let exporter = Exporter::new(&endpoint, "test-site").unwrap();
     let (events, batches) = broadcast::channel(1);
     events.send(batch(vec![submitted(JobId::single(1), &[], 1_000)])).unwrap();
     events.send(batch(vec![submitted(JobId::single(2), &[], 1_000)])).unwrap();
     drop(events);
-    follow(batches, Journeys::default, std::future::pending(), exporter).await;
+    trace_batches(batches, JobTraces::default, std::future::pending(), exporter).await;
     assert_eq!(kept.lock().unwrap().len(), 1);
 }

@@ -1,7 +1,7 @@
-//! The accept loop: one for plain HTTP and HTTPS, HTTP/1.1 and HTTP/2.
+//! The accept loop for plain HTTP and HTTPS, HTTP/1.1 and HTTP/2.
 //!
-//! axum's own loop knows neither TLS nor patience. This one gives each connection a limited time for its
-//! handshake and its headers, tells handlers who the peer is, and at the end lets requests finish.
+//! axum's own loop has neither TLS nor timeouts. This loop limits the time of each handshake and of request headers, gives
+//! handlers the address of the peer, and lets open requests finish at shutdown.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,29 +27,28 @@ use tower::ServiceExt;
 
 use super::connections::{Connection, Connections};
 
-/// Bytes of request headers. A token and a few cookies fit ten times over.
+/// Most bytes of request headers, ten times the size of a token and a few cookies.
 const HEADER_BYTES_MAX: usize = 32 * 1024;
-/// When the system has no descriptor left for a new connection, wait for others to end.
+/// Pause after a failed accept, usually for lack of descriptors: other connections may end meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long we wait for whom.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
-    /// For a client to finish the TLS handshake.
+pub(super) struct ConnectionTimeouts {
+    /// TLS handshake.
     pub handshake: Duration,
-    /// For the head of the first request on a new connection.
+    /// Head of the first request on a new connection.
     pub first_request: Duration,
-    /// For a client to send the headers of a request; the seed's figure.
+    /// Headers of a request.
     pub headers: Duration,
-    /// For an HTTP/2 client to answer a ping.
+    /// Answer of an HTTP/2 client to a ping.
     pub ping: Duration,
-    /// For requests to finish when the server stops; the seed's figure.
+    /// Open requests at shutdown.
     pub drain: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for ConnectionTimeouts {
+    fn default() -> ConnectionTimeouts {
+        ConnectionTimeouts {
             handshake: Duration::from_secs(10),
             first_request: Duration::from_secs(8),
             headers: Duration::from_secs(15),
@@ -61,49 +60,49 @@ impl Default for Patience {
 
 /// Serve until `shutdown` is ready, then refuse new connections and give requests 30 s to finish.
 ///
-/// With an acceptor connections are encrypted. Handlers find the peer as `ConnectInfo<SocketAddr>`.
+/// With an acceptor, connections are encrypted. Handlers find the peer as `ConnectInfo<SocketAddr>`.
 pub async fn serve(
-    (listener, places): (TcpListener, Connections),
+    (listener, connections): (TcpListener, Connections),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve_with(Patience::default(), (listener, places), acceptor, router, shutdown).await;
+    serve_with(ConnectionTimeouts::default(), (listener, connections), acceptor, router, shutdown).await;
 }
 
 pub(super) async fn serve_with(
-    patience: Patience,
-    (listener, places): (TcpListener, Connections),
+    timeouts: ConnectionTimeouts,
+    (listener, connections): (TcpListener, Connections),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    let door = Door { acceptor, router, builder: builder(patience), patience };
+    let handler = ConnectionHandler { acceptor, router, builder: http_builder(timeouts), timeouts };
     let graceful = GracefulShutdown::new();
-    let mut connections = JoinSet::new();
+    let mut tasks = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
             (stream, peer) = accept(&listener) => {
-                // Without a place the stream is dropped, which closes it.
-                if let Some(place) = places.admit(peer.ip()) {
-                    connections.spawn(door.clone().keep((stream, peer), place, graceful.watcher()));
+                // If the connection is not admitted, the stream is dropped, which closes it.
+                if let Some(connection) = connections.admit(peer.ip()) {
+                    tasks.spawn(handler.clone().serve_until_closed((stream, peer), connection, graceful.watcher()));
                 }
             }
-            Some(_) = connections.join_next() => {} // Ended ones are forgotten.
+            Some(_) = tasks.join_next() => {} // Frees the memory of tasks that have ended.
         }
     }
-    drop(listener); // From here on new connections are refused by the system.
-    drain(graceful, connections, patience.drain).await;
+    drop(listener); // From here on the system refuses new connections.
+    drain(graceful, tasks, timeouts.drain).await;
 }
 
-/// The next connection. What fails here is the client's affair, or passes when others end.
+/// The next connection. Errors of a client are skipped; any other error is retried after a pause.
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            Err(error) if is_clients_affair(&error) => {}
+            Err(error) if is_client_error(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections");
                 sleep(ACCEPT_PAUSE).await;
@@ -112,77 +111,91 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-fn is_clients_affair(error: &io::Error) -> bool {
+fn is_client_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-async fn drain(graceful: GracefulShutdown, mut connections: JoinSet<()>, limit: Duration) {
+async fn drain(graceful: GracefulShutdown, mut tasks: JoinSet<()>, limit: Duration) {
     let open = graceful.count();
     if open > 0 {
         tracing::info!(connections = open, "waiting for requests to finish");
     }
     if timeout(limit, graceful.shutdown()).await.is_err() {
-        while connections.try_join_next().is_some() {}
-        tracing::warn!(connections = connections.len(), "cut off: not finished in time");
+        while tasks.try_join_next().is_some() {}
+        tracing::warn!(
+            connections = tasks.len(),
+            "drain timeout: closed connections with unfinished requests"
+        );
     }
-    connections.shutdown().await;
+    tasks.shutdown().await;
 }
 
 /// What every connection needs.
 #[derive(Clone)]
-struct Door {
+struct ConnectionHandler {
     acceptor: Option<TlsAcceptor>,
     router: Router,
     builder: Builder<TokioExecutor>,
-    patience: Patience,
+    timeouts: ConnectionTimeouts,
 }
 
-impl Door {
-    /// Serve a connection for as long as it keeps its place.
-    async fn keep(self, (stream, peer): (TcpStream, SocketAddr), place: Connection, watcher: Watcher) {
-        let (place, patience) = (Arc::new(place), self.patience.first_request);
+impl ConnectionHandler {
+    /// Serve a connection until it ends or is closed for another one.
+    async fn serve_until_closed(
+        self,
+        (stream, peer): (TcpStream, SocketAddr),
+        connection: Connection,
+        watcher: Watcher,
+    ) {
+        let (connection, first_request) = (Arc::new(connection), self.timeouts.first_request);
         tokio::select! {
-            () = self.connection((stream, peer), place.clone(), watcher) => {}
-            () = place.closes(patience) => tracing::debug!(%peer, "closed: no request came in time"),
+            () = self.accept_and_serve((stream, peer), connection.clone(), watcher) => {}
+            () = connection.wait_until_closed(first_request) => {
+                tracing::debug!(%peer, "closed: no request within the timeout, or its slot was needed");
+            }
         }
     }
 
-    async fn connection(
+    async fn accept_and_serve(
         self,
         (stream, peer): (TcpStream, SocketAddr),
-        place: Arc<Connection>,
+        connection: Arc<Connection>,
         watcher: Watcher,
     ) {
-        // Without this small answers wait for more to come; a failure only costs that.
+        // Without this the kernel delays small responses; an error here has no other effect.
         let _ = stream.set_nodelay(true);
         let Some(acceptor) = &self.acceptor else {
-            return self.requests(stream, (peer, place), watcher).await;
+            return self.serve_requests(stream, (peer, connection), watcher).await;
         };
-        match timeout(self.patience.handshake, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => self.requests(stream, (peer, place), watcher).await,
+        match timeout(self.timeouts.handshake, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => self.serve_requests(stream, (peer, connection), watcher).await,
             Ok(Err(error)) => tracing::debug!(%peer, %error, "the TLS handshake failed"),
             Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
         }
     }
 
-    async fn requests<S>(&self, stream: S, (peer, place): (SocketAddr, Arc<Connection>), watcher: Watcher)
-    where
+    async fn serve_requests<S>(
+        &self,
+        stream: S,
+        (peer, connection): (SocketAddr, Arc<Connection>),
+        watcher: Watcher,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let router = self.router.clone();
         let service = service_fn(move |request| {
-            place.asks();
-            answer(router.clone(), peer, request)
+            connection.note_request();
+            route_request(router.clone(), peer, request)
         });
-        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%peer, error = %error, "the connection ended badly");
+        let serving = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        if let Err(error) = watcher.watch(serving).await {
+            tracing::debug!(%peer, error = %error, "connection error");
         }
     }
 }
 
-async fn answer(
+async fn route_request(
     router: Router,
     peer: SocketAddr,
     mut request: Request<Incoming>,
@@ -191,18 +204,18 @@ async fn answer(
     router.oneshot(request.map(Body::new)).await
 }
 
-fn builder(patience: Patience) -> Builder<TokioExecutor> {
+fn http_builder(timeouts: ConnectionTimeouts) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(patience.headers)
+        .header_read_timeout(timeouts.headers)
         .max_buf_size(HEADER_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(patience.ping)
-        .keep_alive_timeout(patience.ping)
+        .keep_alive_interval(timeouts.ping)
+        .keep_alive_timeout(timeouts.ping)
         .max_header_list_size(HEADER_BYTES_MAX as u32);
     builder
 }

@@ -1,4 +1,4 @@
-//! Real connections: plain, encrypted, stopped in the middle, and slow.
+//! The accept loop with real connections: plain, encrypted, during shutdown, and with slow clients.
 
 use std::fs;
 use std::io;
@@ -21,33 +21,33 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-use super::serve::{Patience, serve_with};
+use super::serve::{ConnectionTimeouts, serve_with};
 use super::*;
 
-struct Folder(PathBuf);
+struct TempFolder(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl TempFolder {
+    fn new(name: &str) -> TempFolder {
         let path = std::env::temp_dir().join(format!("muster-tls-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
-        Folder(path)
+        TempFolder(path)
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// A server under test, and the way to stop it.
-struct Running {
+/// A server under test.
+struct TlsTestServer {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     ended: JoinHandle<()>,
 }
 
-async fn start(acceptor: Option<TlsAcceptor>, patience: Patience) -> Running {
+async fn start(acceptor: Option<TlsAcceptor>, timeouts: ConnectionTimeouts) -> TlsTestServer {
     let slow = || async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         "finished"
@@ -58,9 +58,9 @@ async fn start(acceptor: Option<TlsAcceptor>, patience: Patience) -> Running {
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move { stopped.await.unwrap_or_default() };
-    let places = Connections::new(Bounds { all: 20, per_address: 10 });
-    let ended = tokio::spawn(serve_with(patience, (listener, places), acceptor, router, shutdown));
-    Running { address, stop, ended }
+    let connections = Connections::new(ConnectionLimits { total_max: 20, per_address_max: 10 });
+    let ended = tokio::spawn(serve_with(timeouts, (listener, connections), acceptor, router, shutdown));
+    TlsTestServer { address, stop, ended }
 }
 
 async fn fetch_over<S>(stream: S, path: &str, version: Version) -> Result<(Version, String), hyper::Error>
@@ -95,7 +95,7 @@ async fn fetch_tls(
     ca: &Path,
     protocols: &[&[u8]],
 ) -> io::Result<(Version, String)> {
-    let mut config = trusting(ca).map_err(io::Error::other)?;
+    let mut config = client_config_trusting(ca).map_err(io::Error::other)?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from(name.to_string()).unwrap();
     let stream = TcpStream::connect(address).await?;
@@ -107,7 +107,7 @@ async fn fetch_tls(
 
 #[tokio::test]
 async fn plain_http_works_and_names_the_peer() {
-    let server = start(None, Patience::default()).await;
+    let server = start(None, ConnectionTimeouts::default()).await;
     assert_eq!(fetch(server.address, "/who").await.unwrap(), (Version::HTTP_11, "127.0.0.1".to_string()));
     let stream = TcpStream::connect(server.address).await.unwrap();
     let answer = fetch_over(stream, "/who", Version::HTTP_2).await.unwrap();
@@ -116,9 +116,9 @@ async fn plain_http_works_and_names_the_peer() {
 
 #[tokio::test]
 async fn our_own_ca_is_trusted_under_every_name_and_protocol() {
-    let folder = Folder::new("round-trip");
-    let acceptor = acceptor(&Tls::OwnCa, &folder.0, &["gpu.example.org".to_string()]).unwrap();
-    let server = start(Some(acceptor), Patience::default()).await;
+    let folder = TempFolder::new("round-trip");
+    let acceptor = acceptor(&TlsConfig::OwnCa, &folder.0, &["gpu.example.org".to_string()]).unwrap();
+    let server = start(Some(acceptor), ConnectionTimeouts::default()).await;
     let ca = ca_path(&folder.0);
     let names = ["localhost", "127.0.0.1", "gpu.example.org"].map(str::to_string);
     for name in names.into_iter().chain(host_name()) {
@@ -129,57 +129,58 @@ async fn our_own_ca_is_trusted_under_every_name_and_protocol() {
     assert_eq!(answer.0, Version::HTTP_11);
     let other_name = fetch_tls(server.address, "evil.example.org", &ca, &[]).await.unwrap_err();
     assert!(other_name.to_string().contains("not valid for name"), "{other_name}");
-    let other = Folder::new("other-ca");
-    own_ca::certificate(&other.0, &[], own_ca::today()).unwrap();
-    let stranger = fetch_tls(server.address, "localhost", &ca_path(&other.0), &[]).await.unwrap_err();
-    assert!(stranger.to_string().contains("invalid peer certificate"), "{stranger}");
+    let other = TempFolder::new("other-ca");
+    own_ca::ensure_certificate(&other.0, &[], own_ca::today()).unwrap();
+    let other_ca = fetch_tls(server.address, "localhost", &ca_path(&other.0), &[]).await.unwrap_err();
+    assert!(other_ca.to_string().contains("invalid peer certificate"), "{other_ca}");
     assert!(fetch(server.address, "/who").await.is_err(), "plain HTTP is not answered");
-    fetch_tls(server.address, "localhost", &ca, &[]).await.unwrap(); // And none of this hurt the server.
+    fetch_tls(server.address, "localhost", &ca, &[]).await.unwrap(); // The server still answers.
 }
 
 #[tokio::test]
-async fn a_certificate_that_the_site_brings_is_shown() {
-    let folder = Folder::new("files");
-    let (certificate, key) = own_ca::certificate(&folder.0, &[], own_ca::today()).unwrap();
-    let files = Tls::Files { certificate: certificate.clone(), key };
+async fn configured_certificate_files_are_served() {
+    let folder = TempFolder::new("files");
+    let (certificate, key) = own_ca::ensure_certificate(&folder.0, &[], own_ca::today()).unwrap();
+    let files = TlsConfig::Files { certificate: certificate.clone(), key };
     let server =
-        start(Some(acceptor(&files, Path::new("/nowhere"), &[]).unwrap()), Patience::default()).await;
+        start(Some(acceptor(&files, Path::new("/nowhere"), &[]).unwrap()), ConnectionTimeouts::default())
+            .await;
     fetch_tls(server.address, "localhost", &ca_path(&folder.0), &[]).await.unwrap();
 }
 
 #[test]
-fn unusable_files_are_told() {
-    let folder = Folder::new("unusable");
-    let (certificate, key) = own_ca::certificate(&folder.0, &[], own_ca::today()).unwrap();
+fn unusable_certificate_files_are_reported() {
+    let folder = TempFolder::new("unusable");
+    let (certificate, key) = own_ca::ensure_certificate(&folder.0, &[], own_ca::today()).unwrap();
     let ca_key = folder.0.join("tls/ca.key");
-    let complaint = |certificate: &Path, key: &Path| {
-        let files = Tls::Files { certificate: certificate.to_path_buf(), key: key.to_path_buf() };
+    let error_of = |certificate: &Path, key: &Path| {
+        let files = TlsConfig::Files { certificate: certificate.to_path_buf(), key: key.to_path_buf() };
         acceptor(&files, &folder.0, &[]).map(|_| ()).unwrap_err().to_string()
     };
     let shown = |path: &Path| path.display().to_string();
     let missing = folder.0.join("none.pem");
     assert_eq!(
-        complaint(&missing, &key),
+        error_of(&missing, &key),
         format!(
             "cannot read `{}`: I/O error: No such file or directory (os error 2); it should be in PEM form",
             shown(&missing)
         )
     );
     assert_eq!(
-        complaint(&key, &key),
+        error_of(&key, &key),
         format!("cannot read `{}`: it holds no certificate; it should be in PEM form", shown(&key))
     );
-    let mixed = complaint(&certificate, &ca_key);
+    let mixed = error_of(&certificate, &ca_key);
     assert!(mixed.starts_with(&format!("`{}` cannot be used: ", shown(&certificate))), "{mixed}");
 }
 
 #[test]
 fn certificates_are_kept_until_half_their_life_is_over() {
-    let folder = Folder::new("renewal");
+    let folder = TempFolder::new("renewal");
     let made = date(2026, 1, 1);
     let read = |day, names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-        let (certificate, key) = own_ca::certificate(&folder.0, &names, day).unwrap();
+        let (certificate, key) = own_ca::ensure_certificate(&folder.0, &names, day).unwrap();
         for file in [&key, &folder.0.join("tls/ca.key")] {
             assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
         }
@@ -197,27 +198,27 @@ fn certificates_are_kept_until_half_their_life_is_over() {
     fs::remove_file(ca_path(&folder.0)).unwrap();
     assert!(
         read(date(2027, 2, 10), &["a", "b"]).1 != ca,
-        "the CA was lost, and is made anew with what it signs"
+        "the CA was lost: CA and certificate are generated again"
     );
 }
 
 #[tokio::test]
-async fn a_stopping_server_finishes_what_it_began_and_takes_no_more() {
-    let server = start(None, Patience::default()).await;
+async fn a_stopping_server_finishes_requests_and_refuses_connections() {
+    let server = start(None, ConnectionTimeouts::default()).await;
     let address = server.address;
-    let under_way = tokio::spawn(async move { fetch(address, "/slow").await });
+    let open_request = tokio::spawn(async move { fetch(address, "/slow").await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     server.stop.send(()).unwrap();
     tokio::time::sleep(Duration::from_millis(50)).await;
     let refused = TcpStream::connect(address).await.unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-    assert_eq!(under_way.await.unwrap().unwrap().1, "finished");
+    assert_eq!(open_request.await.unwrap().unwrap().1, "finished");
     server.ended.await.unwrap();
 }
 
 #[tokio::test]
-async fn an_idle_connection_does_not_delay_the_end() {
-    let server = start(None, Patience::default()).await;
+async fn an_idle_connection_does_not_delay_the_shutdown() {
+    let server = start(None, ConnectionTimeouts::default()).await;
     let _idle = TcpStream::connect(server.address).await.unwrap();
     fetch(server.address, "/who").await.unwrap();
     server.stop.send(()).unwrap();
@@ -225,9 +226,9 @@ async fn an_idle_connection_does_not_delay_the_end() {
 }
 
 #[tokio::test]
-async fn the_drain_ends_even_if_a_request_does_not() {
-    let patience = Patience { drain: Duration::from_millis(50), ..Patience::default() };
-    let server = start(None, patience).await;
+async fn the_drain_timeout_cuts_off_unfinished_requests() {
+    let timeouts = ConnectionTimeouts { drain: Duration::from_millis(50), ..ConnectionTimeouts::default() };
+    let server = start(None, timeouts).await;
     let address = server.address;
     let cut_off = tokio::spawn(async move { fetch(address, "/slow").await });
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -237,12 +238,12 @@ async fn the_drain_ends_even_if_a_request_does_not() {
 }
 
 #[tokio::test]
-async fn clients_that_dawdle_are_dropped() {
-    let folder = Folder::new("slow");
+async fn slow_handshakes_and_slow_headers_time_out() {
+    let folder = TempFolder::new("slow");
     let short = Duration::from_millis(100);
-    let patience = Patience { handshake: short, headers: short, ..Patience::default() };
-    let plain = start(None, patience).await;
-    let encrypted = start(Some(acceptor(&Tls::OwnCa, &folder.0, &[]).unwrap()), patience).await;
+    let timeouts = ConnectionTimeouts { handshake: short, headers: short, ..ConnectionTimeouts::default() };
+    let plain = start(None, timeouts).await;
+    let encrypted = start(Some(acceptor(&TlsConfig::OwnCa, &folder.0, &[]).unwrap()), timeouts).await;
     for (address, beginning) in
         [(plain.address, "GET / HTTP/1.1\r\nhost:"), (encrypted.address, "\x16\x03\x01")]
     {
@@ -257,9 +258,10 @@ async fn clients_that_dawdle_are_dropped() {
 
 #[tokio::test]
 async fn a_connection_without_a_request_is_closed() {
-    let patience = Patience { first_request: Duration::from_millis(200), ..Patience::default() };
-    let server = start(None, patience).await;
-    // Nothing at all, and the beginning of what may become HTTP/2: neither has a head to wait for.
+    let timeouts =
+        ConnectionTimeouts { first_request: Duration::from_millis(200), ..ConnectionTimeouts::default() };
+    let server = start(None, timeouts).await;
+    // Nothing at all, and the beginning of an HTTP/2 preface: the header timeout applies to neither.
     for beginning in ["", "PRI * HTTP/2.0\r\n"] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
@@ -271,13 +273,13 @@ async fn a_connection_without_a_request_is_closed() {
 
 #[tokio::test]
 async fn idle_connections_do_not_keep_others_out() {
-    let server = start(None, Patience::default()).await;
+    let server = start(None, ConnectionTimeouts::default()).await;
     let mut idle = Vec::new();
     for _ in 0..60 {
         idle.push(TcpStream::connect(server.address).await.unwrap());
     }
     fetch(server.address, "/who").await.unwrap();
-    // Ten places of its own and sixteen kept for loopback are there for this address; the oldest gave way.
+    // This address may have ten connections and sixteen extra ones for loopback; the oldest were closed.
     let mut byte = [0];
     for stream in idle.iter_mut().take(30) {
         let read = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut byte)).await;

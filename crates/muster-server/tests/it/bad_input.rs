@@ -1,13 +1,13 @@
-//! What cannot be: every bad input has its status, its code and a sentence, and none of it makes a job.
+//! Invalid requests: each is refused with its status, code and sentence, and none creates a job.
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
-/// Bodies of a submission that are refused: what is sent, status, code, and a part of the sentence.
-fn bad_jobs() -> Vec<(String, u16, &'static str, &'static str)> {
-    let raw = |text: &str, status, code, says| (text.to_string(), status, code, says);
-    let json = |body: Value, status, code, says| (body.to_string(), status, code, says);
+/// Invalid submissions: body, status, code, and a part of the sentence.
+fn invalid_submissions() -> Vec<(String, u16, &'static str, &'static str)> {
+    let raw = |text: &str, status, code, part| (text.to_string(), status, code, part);
+    let json = |body: Value, status, code, part| (body.to_string(), status, code, part);
     vec![
         raw("{", 400, "malformed", "not JSON"),
         raw("[]", 400, "malformed", "object"),
@@ -24,7 +24,7 @@ fn bad_jobs() -> Vec<(String, u16, &'static str, &'static str)> {
         json(json!({"script": "x", "gpu_count": "many"}), 400, "malformed", "gpu_count"),
         json(json!({"script": "x", "gpu_count": 4_294_967_296u64}), 400, "malformed", "gpu_count"),
         json(json!({"script": "x", "gpu_count": 65}), 422, "invalid", "no machine has that many"),
-        json(json!({"script": "x", "gpu_count": 9}), 422, "infeasible", "could never start here"),
+        json(json!({"script": "x", "gpu_count": 9}), 422, "infeasible", "can never start on this cluster"),
         json(json!({"script": "x", "cpu_cores": 4_000_000_000u64}), 422, "invalid", "cpus"),
         json(json!({"script": "x", "memory_mb": 18_446_744_073_709_551_615u64}), 422, "invalid", "memory"),
         json(
@@ -65,14 +65,24 @@ fn bad_jobs() -> Vec<(String, u16, &'static str, &'static str)> {
         json(json!({"script": "a\u{0}b"}), 422, "invalid", "NUL"),
         json(json!({"script": "x", "gpu_share": 0.01}), 422, "invalid", "21 to 1000 thousandths"),
         json(json!({"script": "x", "gpu_share": 0.5, "gpu_count": 2}), 422, "invalid", "shares one GPU"),
-        json(json!({"script": "x", "gpu_share": 0.5, "isolation": "full"}), 422, "infeasible", "never start"),
+        json(
+            json!({"script": "x", "gpu_share": 0.5, "isolation": "full"}),
+            422,
+            "infeasible",
+            "can never start",
+        ),
         json(json!({"script": "x", "tasks": [{"gpu_share": 2}]}), 422, "invalid", "gpu_share"),
         json(json!({"script": "x", "gpu_share": 2}), 422, "invalid", "gpu_share"),
         json(json!({"script": "x", "topology": "close"}), 422, "invalid", "topology"),
         json(json!({"script": "x", "on_node_lost": "cry"}), 422, "invalid", "on_node_lost"),
         json(json!({"script": "x", "isolation": "total"}), 422, "invalid", "isolation"),
-        json(json!({"script": "x", "gpu_model": "nvidia"}), 422, "invalid", "names no model"),
-        json(json!({"script": "x", "gpu_model": "A10"}), 422, "infeasible", "could never start here"),
+        json(json!({"script": "x", "gpu_model": "nvidia"}), 422, "invalid", "is not a GPU model"),
+        json(
+            json!({"script": "x", "gpu_model": "A10"}),
+            422,
+            "infeasible",
+            "can never start on this cluster",
+        ),
         json(json!({"script": "x", "gpu_count": 1, "tasks": [{"gpus": 1}]}), 422, "invalid", "not both"),
         json(json!({"script": "x", "tasks": [{"count": 5000}]}), 422, "invalid", "tasks"),
         json(
@@ -86,11 +96,11 @@ fn bad_jobs() -> Vec<(String, u16, &'static str, &'static str)> {
 }
 
 #[test]
-fn bad_jobs_are_refused_with_a_reason() {
-    let house = House::new();
-    for (body, status, code, says) in bad_jobs() {
+fn invalid_submissions_are_refused_with_status_code_and_sentence() {
+    let server = TestServer::new();
+    for (body, status, code, part) in invalid_submissions() {
         let headers = [("Content-Type", "application/json")];
-        let reply = house.client().send("POST", "/api/v1/jobs", &headers, body.as_bytes());
+        let reply = server.client().send("POST", "/api/v1/jobs", &headers, body.as_bytes());
         let shown: String = body.chars().take(200).collect();
         assert_eq!(
             (reply.status, reply.json()["code"].as_str()),
@@ -99,17 +109,17 @@ fn bad_jobs_are_refused_with_a_reason() {
             reply.text
         );
         let detail = reply.json()["detail"].as_str().unwrap().to_string();
-        assert!(detail.contains(says), "{shown}: `{detail}` does not say `{says}`");
+        assert!(detail.contains(part), "{shown}: `{detail}` does not contain `{part}`");
         assert!(!detail.contains("u32") && !detail.contains("Serde"), "no Rust in `{detail}`");
     }
-    assert_eq!(house.get("/api/v1/jobs")["total"], 0);
+    assert_eq!(server.get("/api/v1/jobs")["total"], 0);
 }
 
 #[test]
-fn a_misspelt_field_is_answered_with_the_nearest_one() {
-    let house = House::empty();
-    let hint = |reply: crate::client::Reply| reply.json()["hint"].as_str().unwrap().to_string();
-    let client = house.client();
+fn a_misspelt_field_is_refused_with_the_nearest_name_as_hint() {
+    let server = TestServer::without_nodes();
+    let hint = |reply: crate::client::HttpReply| reply.json()["hint"].as_str().unwrap().to_string();
+    let client = server.client();
     assert_eq!(hint(client.post("/api/v1/jobs", &json!({"gpu_cont": 1}))), "did you mean `gpu_count`?");
     assert_eq!(hint(client.post("/api/v1/tenants", &json!({"max_gpu": 1}))), "did you mean `max_gpus`?");
     assert_eq!(hint(client.get("/api/v1/jobs?tenant_id=x&limt=3")), "did you mean `limit`?");
@@ -117,8 +127,8 @@ fn a_misspelt_field_is_answered_with_the_nearest_one() {
 }
 
 #[test]
-fn bad_queries_are_refused() {
-    let house = House::empty();
+fn invalid_query_parameters_are_refused() {
+    let server = TestServer::without_nodes();
     let cases = [
         ("/api/v1/jobs?limit=0", 422, "invalid"),
         ("/api/v1/jobs?limit=1001", 422, "invalid"),
@@ -141,7 +151,7 @@ fn bad_queries_are_refused() {
         ("/api/v1/events?job=x", 422, "invalid"),
     ];
     for (path, status, code) in cases {
-        let reply = house.client().get(path);
+        let reply = server.client().get(path);
         assert_eq!(
             (reply.status, reply.json()["code"].as_str()),
             (status, Some(code)),
@@ -152,8 +162,8 @@ fn bad_queries_are_refused() {
 }
 
 #[test]
-fn what_does_not_exist_is_404_and_a_wrong_method_405() {
-    let house = House::empty();
+fn unknown_objects_are_404_and_wrong_methods_405() {
+    let server = TestServer::without_nodes();
     let cases = [
         ("GET", "/api/v1/jobs/job-9", 404, "unknown-job"),
         ("GET", "/api/v1/jobs/nonsense", 404, "unknown-job"),
@@ -189,7 +199,7 @@ fn what_does_not_exist_is_404_and_a_wrong_method_405() {
     ];
     for (method, path, status, code) in cases {
         let body: &[u8] = if ["PATCH", "PUT", "POST"].contains(&method) { b"{}" } else { b"" };
-        let reply = house.client().send(method, path, &[], body);
+        let reply = server.client().send(method, path, &[], body);
         assert_eq!(
             (reply.status, reply.json()["code"].as_str()),
             (status, Some(code)),
@@ -200,12 +210,12 @@ fn what_does_not_exist_is_404_and_a_wrong_method_405() {
 }
 
 #[test]
-fn only_json_is_understood_and_nothing_said_is_taken_for_it() {
-    let house = House::empty();
+fn a_body_without_content_type_is_read_as_json_and_other_types_are_415() {
+    let server = TestServer::without_nodes();
     let send = |content_type: Option<&str>| {
         let headers: Vec<(&str, &str)> =
             content_type.map(|kind| ("Content-Type", kind)).into_iter().collect();
-        house.client().send("POST", "/api/v1/jobs", &headers, br#"{"script":"true"}"#)
+        server.client().send("POST", "/api/v1/jobs", &headers, br#"{"script":"true"}"#)
     };
     for kind in [
         None,
@@ -216,14 +226,14 @@ fn only_json_is_understood_and_nothing_said_is_taken_for_it() {
         assert_eq!(send(kind).status, 201, "{kind:?}");
     }
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
-        house.refused(&send(Some(kind)), 415, "unsupported-media-type");
+        server.expect_problem(&send(Some(kind)), 415, "unsupported-media-type");
     }
 }
 
 #[test]
-fn a_body_of_any_route_has_a_limit() {
-    let house = House::empty();
+fn a_body_above_the_size_limit_is_413() {
+    let server = TestServer::without_nodes();
     let body = format!(r#"{{"name":"{}"}}"#, "n".repeat(2 << 20));
-    let reply = house.client().send("POST", "/api/v1/tenants", &[], body.as_bytes());
-    house.refused(&reply, 413, "too-large");
+    let reply = server.client().send("POST", "/api/v1/tenants", &[], body.as_bytes());
+    server.expect_problem(&reply, 413, "too-large");
 }

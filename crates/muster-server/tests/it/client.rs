@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 client on a plain socket: what it sends is what is written here.
+//! A small HTTP/1.1 client on a plain socket, so that tests control every byte of a request.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,31 +9,30 @@ use serde_json::Value;
 
 use crate::schema;
 
-/// Silence after which a test has failed.
+/// Silence after which a test fails.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Calls one server.
+/// A client of one server.
 #[derive(Clone)]
 pub struct Client {
     address: String,
     token: Option<String>,
 }
 
-/// What came back.
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub struct HttpReply {
     pub status: u16,
     pub headers: BTreeMap<String, String>,
     pub text: String,
 }
 
-impl Reply {
+impl HttpReply {
     /// The body, which must be JSON.
     pub fn json(&self) -> Value {
         muster_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
-    /// One header, empty if it is not there.
+    /// One header; empty if it is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
@@ -54,51 +53,51 @@ impl Client {
         Client { token: None, ..self.clone() }
     }
 
-    pub fn get(&self, path: &str) -> Reply {
+    pub fn get(&self, path: &str) -> HttpReply {
         self.send("GET", path, &[], b"")
     }
 
-    pub fn delete(&self, path: &str) -> Reply {
+    pub fn delete(&self, path: &str) -> HttpReply {
         self.send("DELETE", path, &[], b"")
     }
 
-    pub fn post(&self, path: &str, body: &Value) -> Reply {
-        self.json("POST", path, body)
+    pub fn post(&self, path: &str, body: &Value) -> HttpReply {
+        self.send_json("POST", path, body)
     }
 
-    pub fn put(&self, path: &str, body: &Value) -> Reply {
-        self.json("PUT", path, body)
+    pub fn put(&self, path: &str, body: &Value) -> HttpReply {
+        self.send_json("PUT", path, body)
     }
 
-    pub fn patch(&self, path: &str, body: &Value) -> Reply {
-        self.json("PATCH", path, body)
+    pub fn patch(&self, path: &str, body: &Value) -> HttpReply {
+        self.send_json("PATCH", path, body)
     }
 
-    pub fn json(&self, method: &str, path: &str, body: &Value) -> Reply {
+    pub fn send_json(&self, method: &str, path: &str, body: &Value) -> HttpReply {
         self.send(method, path, &[("Content-Type", "application/json")], &muster_json::to_vec(body))
     }
 
-    /// Send a request as it is, and check the answer against the document.
-    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    /// Send a request unchanged, and check the response against the OpenAPI document.
+    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpReply {
         let mut socket = self.open(method, path, headers, body);
         let mut reply = read_head(&mut socket);
         if method != "HEAD" {
             reply.text = read_body(&mut socket, &reply);
         }
-        schema::check(method, path, &reply);
+        schema::check_reply(method, path, &reply);
         reply
     }
 
-    /// The same for paths that are not in the document.
-    pub fn get_unchecked(&self, path: &str) -> Reply {
+    /// GET without the check, for paths that are not in the document.
+    pub fn get_unchecked(&self, path: &str) -> HttpReply {
         let mut socket = self.open("GET", path, &[], b"");
         let mut reply = read_head(&mut socket);
         reply.text = read_body(&mut socket, &reply);
         reply
     }
 
-    /// The same with headers of one's own.
-    pub fn get_with_unchecked(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
+    /// GET with headers and without the check.
+    pub fn get_with_headers_unchecked(&self, path: &str, headers: &[(&str, &str)]) -> HttpReply {
         let mut socket = self.open("GET", path, headers, b"");
         let mut reply = read_head(&mut socket);
         reply.text = read_body(&mut socket, &reply);
@@ -106,15 +105,15 @@ impl Client {
     }
 
     /// Open a stream of server-sent events.
-    pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> Events {
+    pub fn stream(&self, path: &str, headers: &[(&str, &str)]) -> SseReader {
         let mut socket = self.open("GET", path, headers, b"");
         let reply = read_head(&mut socket);
         assert_eq!((reply.status, reply.header("content-type")), (200, "text/event-stream"), "{path}");
-        Events { socket, rest: String::new() }
+        SseReader { socket, buffered: String::new() }
     }
 
-    /// Only the status of a stream, which is closed at once.
-    pub fn status_of_stream(&self, path: &str) -> u16 {
+    /// The status of a stream, which is closed at once.
+    pub fn stream_status(&self, path: &str) -> u16 {
         read_head(&mut self.open("GET", path, &[], b"")).status
     }
 
@@ -133,29 +132,29 @@ impl Client {
         }
         head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
         socket.write_all(head.as_bytes()).unwrap();
-        // A server that has seen enough may answer and hang up before the body is through.
+        // A server may refuse the request and close the connection before it has read the whole body.
         let _ = socket.write_all(body);
         BufReader::new(socket)
     }
 }
 
-fn read_head(socket: &mut BufReader<TcpStream>) -> Reply {
+fn read_head(socket: &mut BufReader<TcpStream>) -> HttpReply {
     let mut line = String::new();
     socket.read_line(&mut line).unwrap();
     let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let status = status.unwrap_or_else(|| panic!("no HTTP answer but `{line}`"));
+    let status = status.unwrap_or_else(|| panic!("not an HTTP response: `{line}`"));
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
         socket.read_line(&mut line).unwrap();
         match line.trim_end().split_once(": ") {
             Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.to_string()),
-            None => return Reply { status, headers, text: String::new() },
+            None => return HttpReply { status, headers, text: String::new() },
         };
     }
 }
 
-fn read_body(socket: &mut BufReader<TcpStream>, head: &Reply) -> String {
+fn read_body(socket: &mut BufReader<TcpStream>, head: &HttpReply) -> String {
     let mut bytes = Vec::new();
     match head.header("content-length").parse::<usize>() {
         Ok(length) => {
@@ -183,28 +182,28 @@ fn read_chunk(socket: &mut BufReader<TcpStream>, bytes: &mut Vec<u8>) -> bool {
 
 /// One server-sent event.
 #[derive(Debug, Clone, Default)]
-pub struct SentEvent {
+pub struct SseEvent {
     pub id: Option<u64>,
     pub event: String,
     pub data: Value,
 }
 
 /// A stream of server-sent events.
-pub struct Events {
+pub struct SseReader {
     socket: BufReader<TcpStream>,
-    rest: String,
+    buffered: String,
 }
 
-impl Iterator for Events {
-    type Item = SentEvent;
+impl Iterator for SseReader {
+    type Item = SseEvent;
 
-    /// The next event; nothing when the stream has ended.
-    fn next(&mut self) -> Option<SentEvent> {
+    /// The next event; `None` when the stream has ended.
+    fn next(&mut self) -> Option<SseEvent> {
         loop {
-            if let Some((block, rest)) = self.rest.split_once("\n\n") {
+            if let Some((block, rest)) = self.buffered.split_once("\n\n") {
                 let (block, rest) = (block.to_string(), rest.to_string());
-                self.rest = rest;
-                match event_of(&block) {
+                self.buffered = rest;
+                match parse_sse_event(&block) {
                     Some(event) => return Some(event),
                     None => continue,
                 }
@@ -213,14 +212,14 @@ impl Iterator for Events {
             if !read_chunk(&mut self.socket, &mut bytes) {
                 return None;
             }
-            self.rest.push_str(&String::from_utf8(bytes).unwrap());
+            self.buffered.push_str(&String::from_utf8(bytes).unwrap());
         }
     }
 }
 
-/// An event, unless the block is a comment.
-fn event_of(block: &str) -> Option<SentEvent> {
-    let mut event = SentEvent::default();
+/// The event of a block; `None` for a comment.
+fn parse_sse_event(block: &str) -> Option<SseEvent> {
+    let mut event = SseEvent::default();
     for line in block.lines() {
         match line.split_once(": ") {
             Some(("id", id)) => event.id = id.parse().ok(),

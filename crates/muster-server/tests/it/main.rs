@@ -1,28 +1,28 @@
-//! The door over real HTTP: a server with a real engine over SQLite and simulated nodes, one for each test.
+//! The REST API over real HTTP: each test has a server with a real engine on SQLite and simulated nodes.
 //!
-//! Every answer that a test sees is checked against the OpenAPI document, so the document cannot drift.
+//! Every response that a test reads is checked against the OpenAPI document, so document and server agree.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)] // A test that panics has failed, which is what is meant.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // A panic is how a test fails.
 
 mod client;
-mod house;
 mod schema;
+mod test_server;
 
 mod access;
 mod bad_input;
-mod bounds;
-mod configured;
-mod fields;
-mod generated;
+mod config_keys;
+mod gpu_shares;
+mod health_metrics_and_docs;
 mod jobs;
 mod lists;
-mod machines;
-mod pages;
-mod running;
-mod seed;
-mod sharing;
+mod live_usage_and_health;
+mod nodes_and_gpus;
+mod response_fields;
+mod schema_conformance;
+mod server_limits;
+mod server_start;
 mod slow_policy;
-mod start;
+mod spec_examples;
 mod streams;
 mod tenants;
 mod topology;

@@ -1,14 +1,14 @@
-//! Server-sent events and logs.
+//! Event streams and logs.
 
 use serde_json::json;
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
 #[test]
 fn events_are_followed_live_and_from_the_journal() {
-    let house = House::new();
-    let mut live = house.client().stream("/api/v1/events", &[]);
-    let job = house.submit(json!({"name": "told", "command": ["x"], "environment": {"SECRET": "s3cr3t"},
+    let server = TestServer::new();
+    let mut live = server.client().stream("/api/v1/events", &[]);
+    let job = server.submit(json!({"name": "told", "command": ["x"], "environment": {"SECRET": "s3cr3t"},
         "annotations": {"muster.sim/runtime": "100ms"}}));
     let submitted = live.next().unwrap();
     assert_eq!(
@@ -21,20 +21,20 @@ fn events_are_followed_live_and_from_the_journal() {
     assert_eq!(ended.data["data"]["next"]["next"], "ended");
 
     let id = submitted.id.unwrap().to_string();
-    let mut again = house.client().stream("/api/v1/events", &[("Last-Event-ID", id.as_str())]);
-    assert!(again.next().unwrap().id > submitted.id, "it goes on after the number it is given");
+    let mut again = server.client().stream("/api/v1/events", &[("Last-Event-ID", id.as_str())]);
+    assert!(again.next().unwrap().id > submitted.id, "the stream continues after `Last-Event-ID`");
     let again: Vec<u64> =
-        house.client().stream("/api/v1/events?after=0", &[]).take(3).filter_map(|event| event.id).collect();
-    assert_eq!(again, [1, 2, 3], "and from the very first");
+        server.client().stream("/api/v1/events?after=0", &[]).take(3).filter_map(|event| event.id).collect();
+    assert_eq!(again, [1, 2, 3], "from the start of the journal");
 }
 
 #[test]
-fn one_job_is_followed_alone() {
-    let house = House::new();
-    let mut only = house.client().stream("/api/v1/events?job=job-2&after=0", &[]);
-    house.sleeper("10ms", 1);
-    let second = house.sleeper("10ms", 1);
-    house.until_state(&second, "completed");
+fn an_event_stream_can_be_filtered_by_job() {
+    let server = TestServer::new();
+    let mut only = server.client().stream("/api/v1/events?job=job-2&after=0", &[]);
+    server.submit_sleeper("10ms", 1);
+    let second = server.submit_sleeper("10ms", 1);
+    server.wait_for_state(&second, "completed");
     let kinds: Vec<String> = only
         .by_ref()
         .take(4)
@@ -44,60 +44,60 @@ fn one_job_is_followed_alone() {
         })
         .collect();
     assert_eq!(kinds, ["JobSubmitted", "JobPlaced", "AttemptStarted", "AttemptEnded"]);
-    let page = house.get("/api/v1/jobs/job-2/events");
+    let page = server.get("/api/v1/jobs/job-2/events");
     let listed: Vec<&str> =
         page["events"].as_array().unwrap().iter().filter_map(|event| event["kind"].as_str()).collect();
     assert_eq!(listed, kinds);
-    let rest = house.get(&format!("/api/v1/jobs/job-2/events?after={}", page["events"][1]["seq"]));
+    let rest = server.get(&format!("/api/v1/jobs/job-2/events?after={}", page["events"][1]["seq"]));
     assert_eq!(rest["events"].as_array().unwrap().len(), 2);
-    let first = house.get("/api/v1/jobs/job-2/events?limit=1");
+    let first = server.get("/api/v1/jobs/job-2/events?limit=1");
     assert_eq!(first["next_after"], first["events"][0]["seq"]);
 }
 
 #[test]
-fn a_stop_of_the_server_ends_the_streams() {
-    let house = House::new();
-    let mut events = house.client().stream("/api/v1/events", &[]);
-    let job = house.sleeper("1h", 1);
-    house.until_state(&job, "running");
-    let mut log = house.client().stream(&format!("/api/v1/jobs/{job}/logs?follow=true"), &[]);
+fn streams_end_when_the_server_stops() {
+    let server = TestServer::new();
+    let mut events = server.client().stream("/api/v1/events", &[]);
+    let job = server.submit_sleeper("1h", 1);
+    server.wait_for_state(&job, "running");
+    let mut log = server.client().stream(&format!("/api/v1/jobs/{job}/logs?follow=true"), &[]);
     let started = std::time::Instant::now();
-    drop(house);
-    assert!(started.elapsed().as_secs() < 10, "the streams held up the stop");
-    assert!(events.by_ref().count() < 100 && log.by_ref().count() < 100, "they end");
+    drop(server);
+    assert!(started.elapsed().as_secs() < 10, "the streams delayed the stop");
+    assert!(events.by_ref().count() < 100 && log.by_ref().count() < 100, "the streams end");
 }
 
 #[test]
-fn output_is_read_in_pieces_and_followed_to_the_end() {
-    let house = House::new();
-    let job = house.sleeper("300ms", 1);
+fn logs_are_read_by_offset_and_followed_to_the_end() {
+    let server = TestServer::new();
+    let job = server.submit_sleeper("300ms", 1);
     let path = format!("/api/v1/jobs/{job}/logs");
-    let followed: Vec<_> = house.client().stream(&format!("{path}?follow=true"), &[]).collect();
+    let followed: Vec<_> = server.client().stream(&format!("{path}?follow=true"), &[]).collect();
     let text: String = followed.iter().filter_map(|event| event.data["text"].as_str()).collect();
     assert_eq!(followed.last().map(|event| event.event.as_str()), Some("end"));
-    assert!(!text.is_empty(), "the simulation writes what it does");
-    let whole = house.get(&path);
+    assert!(!text.is_empty(), "the simulated job writes a log");
+    let whole = server.get(&path);
     assert_eq!((whole["text"].as_str(), whole["complete"].as_bool()), (Some(text.as_str()), Some(true)));
-    let rest = house.get(&format!("{path}?offset=3&stream=stdout&attempt=1&rank=0"));
+    let rest = server.get(&format!("{path}?offset=3&stream=stdout&attempt=1&rank=0"));
     assert_eq!(rest["text"].as_str(), Some(&text[3..]));
-    assert_eq!(house.get(&format!("{path}?offset={}", whole["next_offset"]))["text"], "");
-    house.refused(&house.client().get(&format!("{path}?attempt=2")), 422, "invalid");
-    house.refused(&house.client().get(&format!("{path}?attempt=0")), 422, "invalid");
-    house.refused(&house.client().get(&format!("{path}?stream=stdin")), 422, "invalid");
-    house.refused(&house.client().get("/api/v1/jobs/job-9/logs?follow=true"), 404, "unknown-job");
+    assert_eq!(server.get(&format!("{path}?offset={}", whole["next_offset"]))["text"], "");
+    server.expect_problem(&server.client().get(&format!("{path}?attempt=2")), 422, "invalid");
+    server.expect_problem(&server.client().get(&format!("{path}?attempt=0")), 422, "invalid");
+    server.expect_problem(&server.client().get(&format!("{path}?stream=stdin")), 422, "invalid");
+    server.expect_problem(&server.client().get("/api/v1/jobs/job-9/logs?follow=true"), 404, "unknown-job");
 }
 
 #[test]
-fn a_torn_character_waits_for_its_rest() {
-    let house = House::new();
-    let job = house.sleeper("1h", 1);
-    house.until_state(&job, "running");
-    let folder = house.folder().join("attempts").join(&job).join("1");
-    house.until("the log", |_| folder.exists());
+fn a_log_piece_never_splits_a_utf8_character() {
+    let server = TestServer::new();
+    let job = server.submit_sleeper("1h", 1);
+    server.wait_for_state(&job, "running");
+    let folder = server.data_dir().join("attempts").join(&job).join("1");
+    server.wait_until("the log", |_| folder.exists());
     std::fs::write(folder.join("rank-7.out"), [b'a', 0xc3]).unwrap();
     let path = format!("/api/v1/jobs/{job}/logs?rank=7");
-    let piece = house.get(&path);
+    let piece = server.get(&path);
     assert_eq!((piece["text"].as_str(), piece["next_offset"].as_u64()), (Some("a"), Some(1)));
     std::fs::write(folder.join("rank-7.out"), "aä").unwrap();
-    assert_eq!(house.get(&format!("{path}&offset=1"))["text"], "ä");
+    assert_eq!(server.get(&format!("{path}&offset=1"))["text"], "ä");
 }

@@ -1,14 +1,14 @@
-//! Tenants: every field there and back, quotas, and what may not be removed.
+//! Tenants: every field, quotas, guarantees, user limits, usage, removal.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::house::House;
+use crate::test_server::TestServer;
 
-/// The fields that the API document names for the body of a request.
-fn fields_of(house: &House, schema: &str) -> BTreeSet<String> {
-    let document = house.get("/api/v1/openapi.json");
+/// The fields of a schema of the OpenAPI document.
+fn schema_fields(server: &TestServer, schema: &str) -> BTreeSet<String> {
+    let document = server.get("/api/v1/openapi.json");
     let properties = document["components"]["schemas"][schema]["properties"].as_object().unwrap();
     properties.keys().cloned().collect()
 }
@@ -17,16 +17,16 @@ fn keys(body: &Value) -> BTreeSet<String> {
     body.as_object().unwrap().keys().cloned().collect()
 }
 
-fn create(house: &House, body: Value) -> Value {
-    let reply = house.client().post("/api/v1/tenants", &body);
+fn create_tenant(server: &TestServer, body: Value) -> Value {
+    let reply = server.client().post("/api/v1/tenants", &body);
     assert_eq!(reply.status, 201, "{body}: {}", reply.text);
     reply.json()
 }
 
 #[test]
-fn every_field_comes_back() {
-    let house = House::empty();
-    create(&house, json!({"name": "Research"}));
+fn every_tenant_field_is_returned() {
+    let server = TestServer::without_nodes();
+    create_tenant(&server, json!({"name": "Research"}));
     let amounts = json!({
         "max_gpus": 10, "max_gpu_memory_mb": 800000, "max_cpu_cores": 64, "max_memory_mb": 256000,
         "max_gpus_per_user": 4, "max_gpu_memory_mb_per_user": 320000, "max_cpu_cores_per_user": 16,
@@ -46,8 +46,8 @@ fn every_field_comes_back() {
         "labels": {"cost-centre": "42"}
     });
     body.as_object_mut().unwrap().extend(amounts.as_object().unwrap().clone());
-    assert_eq!(keys(&body), fields_of(&house, "TenantSpec"), "a field is missing here");
-    let made = create(&house, body.clone());
+    assert_eq!(keys(&body), schema_fields(&server, "TenantSpec"), "a field is missing here");
+    let made = create_tenant(&server, body.clone());
     for (field, value) in body.as_object().unwrap() {
         assert_eq!(&made[field], value, "{field}");
     }
@@ -63,18 +63,18 @@ fn every_field_comes_back() {
     ] {
         assert_eq!(made[counter], 0, "{counter}");
     }
-    assert_eq!(made["usage_half_life_ms"], 208_173_961, "a quarter is forgotten each day");
-    assert_eq!(house.get("/api/v1/tenants/default")["usage_half_life_ms"], 7 * 86_400_000);
-    assert_eq!(house.get("/api/v1/tenants/ml-team"), made);
-    assert_eq!(house.get("/api/v1/tenants")["total"], 3, "with the one that is there from the start");
+    assert_eq!(made["usage_half_life_ms"], 208_173_961, "usage decays by a quarter each day");
+    assert_eq!(server.get("/api/v1/tenants/default")["usage_half_life_ms"], 7 * 86_400_000);
+    assert_eq!(server.get("/api/v1/tenants/ml-team"), made);
+    assert_eq!(server.get("/api/v1/tenants")["total"], 3, "with the default tenant");
 }
 
-/// Each change is sent alone: that field has the new value, and all the others keep theirs.
+/// Each change is sent alone: its field has the new value, and all other fields keep theirs.
 #[test]
-fn every_field_is_changed_by_itself() {
-    let house = House::empty();
-    create(&house, json!({"name": "Research"}));
-    let mut expected = create(&house, json!({"name": "red", "guaranteed_gpus": 1, "max_gpus": 64}));
+fn each_tenant_field_can_be_changed_alone() {
+    let server = TestServer::without_nodes();
+    create_tenant(&server, json!({"name": "Research"}));
+    let mut expected = create_tenant(&server, json!({"name": "red", "guaranteed_gpus": 1, "max_gpus": 64}));
     let amounts = json!({
         "budget_cost": 20.5, "budget_gpu_hours": 100.5, "budget_kwh": 7.5, "damage_gpu_hours_per_day": 12.0,
         "guaranteed_concurrent_jobs": 2, "guaranteed_cpu_cores": 3, "guaranteed_gpu_memory_mb": 4000,
@@ -92,13 +92,13 @@ fn every_field_is_changed_by_itself() {
         "notify_on_start": true, "notify_on_completion": true, "notify_on_failure": true, "notify_on_quota": true
     });
     changes.as_object_mut().unwrap().extend(amounts.as_object().unwrap().clone());
-    assert_eq!(keys(&changes), fields_of(&house, "TenantChange"), "a field is missing here");
+    assert_eq!(keys(&changes), schema_fields(&server, "TenantChange"), "a field is missing here");
     for (field, value) in changes.as_object().unwrap() {
         assert_ne!(&expected[field], value, "{field} would not change");
-        let reply = house.client().patch("/api/v1/tenants/red", &json!({field.as_str(): value}));
+        let reply = server.client().patch("/api/v1/tenants/red", &json!({field.as_str(): value}));
         assert_eq!(reply.status, 200, "{field}: {}", reply.text);
         expected[field] = value.clone();
-        let shown = house.get("/api/v1/tenants/red");
+        let shown = server.get("/api/v1/tenants/red");
         for field in changes.as_object().unwrap().keys() {
             assert_eq!(shown[field], expected[field], "{field}");
         }
@@ -106,10 +106,13 @@ fn every_field_is_changed_by_itself() {
 }
 
 #[test]
-fn some_of_it_is_changed_or_all_of_it_replaced() {
-    let house = House::empty();
-    create(&house, json!({"name": "red", "max_gpus": 4, "max_cpu_cores": 8, "email": "red@example.org"}));
-    let changed = house
+fn patch_changes_some_fields_and_put_replaces_all() {
+    let server = TestServer::without_nodes();
+    create_tenant(
+        &server,
+        json!({"name": "red", "max_gpus": 4, "max_cpu_cores": 8, "email": "red@example.org"}),
+    );
+    let changed = server
         .client()
         .patch("/api/v1/tenants/red", &json!({"max_gpus": null, "priority_tier": "low"}))
         .json();
@@ -117,36 +120,44 @@ fn some_of_it_is_changed_or_all_of_it_replaced() {
         (&changed["max_gpus"], &changed["max_cpu_cores"], &changed["priority_tier"]),
         (&json!(null), &json!(8), &json!("low"))
     );
-    let replaced = house.client().put("/api/v1/tenants/red", &json!({"name": "Red", "max_gpus": 0})).json();
+    let replaced = server.client().put("/api/v1/tenants/red", &json!({"name": "Red", "max_gpus": 0})).json();
     assert_eq!(
         (&replaced["max_gpus"], &replaced["max_cpu_cores"], &replaced["email"]),
         (&json!(0), &json!(null), &json!(""))
     );
-    house.refused(&house.client().put("/api/v1/tenants/red", &json!({"id": "blue"})), 422, "invalid");
-    house.refused(
-        &house.client().patch("/api/v1/tenants/red", &json!({"priority_tier": "top"})),
+    server.expect_problem(
+        &server.client().put("/api/v1/tenants/red", &json!({"id": "blue"})),
         422,
         "invalid",
     );
-    house.refused(
-        &house.client().patch("/api/v1/tenants/red", &json!({"fair_share_weight": -1})),
+    server.expect_problem(
+        &server.client().patch("/api/v1/tenants/red", &json!({"priority_tier": "top"})),
         422,
         "invalid",
     );
-    house.refused(&house.client().patch("/api/v1/tenants/red", &json!({"parent": "red"})), 422, "invalid");
+    server.expect_problem(
+        &server.client().patch("/api/v1/tenants/red", &json!({"fair_share_weight": -1})),
+        422,
+        "invalid",
+    );
+    server.expect_problem(
+        &server.client().patch("/api/v1/tenants/red", &json!({"parent": "red"})),
+        422,
+        "invalid",
+    );
     for budget in ["budget_gpu_hours", "budget_cost"] {
         let change = |value: serde_json::Value| {
-            house.client().patch(
+            server.client().patch(
                 "/api/v1/tenants/red",
                 &json!(serde_json::Map::from_iter([(budget.to_string(), value)])),
             )
         };
         assert_eq!(change(json!(12.5)).json()[budget], 12.5);
-        house.refused(&change(json!(-1)), 422, "invalid");
-        assert_eq!(change(json!(null)).json()[budget], json!(null), "lifted");
+        server.expect_problem(&change(json!(-1)), 422, "invalid");
+        assert_eq!(change(json!(null)).json()[budget], json!(null), "removed");
     }
-    house.refused(
-        &house.client().patch("/api/v1/tenants/red", &json!({"cost_per_gpu_hour": -0.5})),
+    server.expect_problem(
+        &server.client().patch("/api/v1/tenants/red", &json!({"cost_per_gpu_hour": -0.5})),
         422,
         "invalid",
     );
@@ -154,18 +165,18 @@ fn some_of_it_is_changed_or_all_of_it_replaced() {
 
 #[test]
 fn a_quota_of_zero_is_zero_and_an_inactive_tenant_submits_nothing() {
-    let house = House::empty();
-    create(&house, json!({"name": "none", "max_gpus": 0}));
-    create(&house, json!({"name": "asleep", "active": false}));
+    let server = TestServer::without_nodes();
+    create_tenant(&server, json!({"name": "none", "max_gpus": 0}));
+    create_tenant(&server, json!({"name": "asleep", "active": false}));
     let submit =
-        |tenant: &str| house.client().post("/api/v1/jobs", &json!({"tenant_id": tenant, "script": "true"}));
-    house.refused(&submit("none"), 403, "over-quota");
-    house.refused(&submit("asleep"), 403, "inactive-tenant");
+        |tenant: &str| server.client().post("/api/v1/jobs", &json!({"tenant_id": tenant, "script": "true"}));
+    server.expect_problem(&submit("none"), 403, "over-quota");
+    server.expect_problem(&submit("asleep"), 403, "inactive-tenant");
 }
 
 #[test]
-fn what_each_user_may_hold_is_changed_and_lifted_one_by_one() {
-    let house = House::empty();
+fn each_user_limit_is_set_and_removed_alone() {
+    let server = TestServer::without_nodes();
     let limits = [
         "max_gpus_per_user",
         "max_gpu_memory_mb_per_user",
@@ -173,133 +184,167 @@ fn what_each_user_may_hold_is_changed_and_lifted_one_by_one() {
         "max_memory_mb_per_user",
         "max_concurrent_jobs_per_user",
     ];
-    let made = create(&house, json!({"name": "red", "max_gpus": 4}));
-    assert!(limits.iter().all(|limit| made[limit].is_null()), "unlimited when nothing is said: {made}");
+    let made = create_tenant(&server, json!({"name": "red", "max_gpus": 4}));
+    assert!(limits.iter().all(|limit| made[limit].is_null()), "unlimited by default: {made}");
     for limit in limits {
         let change = |value: Value| {
             let body = Value::Object([(limit.to_string(), value)].into_iter().collect());
-            house.client().patch("/api/v1/tenants/red", &body)
+            server.client().patch("/api/v1/tenants/red", &body)
         };
         assert_eq!(change(json!(2)).json()[limit], 2);
-        let others = house.get("/api/v1/tenants/red");
+        let others = server.get("/api/v1/tenants/red");
         assert_eq!(limits.iter().filter(|other| others[other] == 2).count(), 1, "{limit}: {others}");
         assert_eq!(others["max_gpus"], 4);
-        assert_eq!(change(json!(null)).json()[limit], json!(null), "lifted");
+        assert_eq!(change(json!(null)).json()[limit], json!(null), "removed");
     }
 }
 
 #[test]
-fn what_is_said_of_models_is_replaced_as_a_whole_and_has_one_spelling() {
-    let house = House::empty();
+fn limits_by_model_are_replaced_as_a_whole_under_canonical_model_names() {
+    let server = TestServer::without_nodes();
     for field in ["max_gpus_by_model", "guaranteed_gpus_by_model"] {
         let body = |value: Value| {
             let named = [("name".to_string(), json!(field)), (field.to_string(), value)];
             Value::Object(named.into_iter().collect())
         };
-        let made = create(&house, body(json!({"NVIDIA H100": 4, "RTX 5070 Ti": 1})));
+        let made = create_tenant(&server, body(json!({"NVIDIA H100": 4, "RTX 5070 Ti": 1})));
         assert_eq!(made[field], json!({"h100": 4, "rtx-5070-ti": 1}));
         let path = format!("/api/v1/tenants/{field}");
-        let changed = |value: Value| house.client().patch(&path, &body(value));
-        assert_eq!(changed(json!({"A100": 2})).json()[field], json!({"a100": 2}), "all of them");
-        assert_eq!(house.client().patch(&path, &json!({"max_gpus": 4})).json()[field], json!({"a100": 2}));
-        house.refused(&changed(json!({"H100": 1, "h100": 2})), 422, "invalid");
-        house.refused(&changed(json!({"NVIDIA": 1})), 422, "invalid");
-        assert_eq!(house.client().put(&path, &json!({"name": field})).json()[field], json!({}));
+        let changed = |value: Value| server.client().patch(&path, &body(value));
+        assert_eq!(
+            changed(json!({"A100": 2})).json()[field],
+            json!({"a100": 2}),
+            "the whole map is replaced"
+        );
+        assert_eq!(server.client().patch(&path, &json!({"max_gpus": 4})).json()[field], json!({"a100": 2}));
+        server.expect_problem(&changed(json!({"H100": 1, "h100": 2})), 422, "invalid");
+        server.expect_problem(&changed(json!({"NVIDIA": 1})), 422, "invalid");
+        assert_eq!(server.client().put(&path, &json!({"name": field})).json()[field], json!({}));
     }
 }
 
 #[test]
-fn what_is_guaranteed_of_a_model_is_had_back_at_any_priority() {
-    let house = House::new();
-    create(&house, json!({"name": "red", "guaranteed_gpus_by_model": {"H100": 4}}));
-    create(&house, json!({"name": "blue"}));
+fn a_guarantee_by_model_is_reclaimed_at_any_priority() {
+    let server = TestServer::new();
+    create_tenant(&server, json!({"name": "red", "guaranteed_gpus_by_model": {"H100": 4}}));
+    create_tenant(&server, json!({"name": "blue"}));
     let job = |tenant: &str, priority: u32, models: Value| {
         json!({"tenant_id": tenant, "gpu_count": 4, "priority": priority, "gpu_models": models,
             "command": ["x"], "annotations": {"muster.sim/runtime": "10m"}})
     };
     for _ in 0..2 {
-        house.until_state(&house.submit(job("blue", 500, json!([]))), "running");
+        server.wait_for_state(&server.submit(job("blue", 500, json!([]))), "running");
     }
-    let any = house.submit(job("red", 100, json!([])));
-    let own = house.submit(job("red", 100, json!(["H100"])));
-    house.until_state(&own, "running");
-    assert_eq!(house.get(&format!("/api/v1/jobs/{any}"))["state"], "pending", "it would do with any model");
+    let any = server.submit(job("red", 100, json!([])));
+    let own = server.submit(job("red", 100, json!(["H100"])));
+    server.wait_for_state(&own, "running");
+    assert_eq!(server.get(&format!("/api/v1/jobs/{any}"))["state"], "pending", "the job accepts any model");
 }
 
 #[test]
-fn a_user_who_holds_enough_waits_and_a_colleague_does_not() {
-    let house = House::new();
-    create(&house, json!({"name": "red", "max_gpus_per_user": 2}));
+fn a_user_at_the_user_limit_waits_and_other_users_start() {
+    let server = TestServer::new();
+    create_tenant(&server, json!({"name": "red", "max_gpus_per_user": 2}));
     let job = |user: &str, gpus: u32| {
         json!({"tenant_id": "red", "user": user, "gpu_count": gpus, "command": ["x"],
             "annotations": {"muster.sim/runtime": "10m"}})
     };
-    house.refused(&house.client().post("/api/v1/jobs", &job("ada", 3)), 403, "over-user-quota");
-    house.until_state(&house.submit(job("ada", 2)), "running");
-    let waiting = house.submit(job("ada", 1));
-    house.until_state(&house.submit(job("bob", 2)), "running");
+    server.expect_problem(&server.client().post("/api/v1/jobs", &job("ada", 3)), 403, "over-user-quota");
+    server.wait_for_state(&server.submit(job("ada", 2)), "running");
+    let waiting = server.submit(job("ada", 1));
+    server.wait_for_state(&server.submit(job("bob", 2)), "running");
     let path = format!("/api/v1/jobs/{waiting}/why");
-    house.until("a verdict", |house| house.get(&path)["reasons"][0]["reason"] == "QuotaUser");
+    server.wait_until("a verdict", |server| server.get(&path)["reasons"][0]["reason"] == "QuotaUser");
     assert_eq!(
-        house.get(&path)["reasons"][0]["sentence"],
-        "user `ada` would hold 3 GPUs in tenant `red`, the limit for each user is 2"
+        server.get(&path)["reasons"][0]["sentence"],
+        "user `ada` would hold 3 GPUs in tenant `red`; the limit per user is 2"
     );
-    let metrics = house.client().get("/metrics").text;
+    let metrics = server.client().get("/metrics").text;
     assert!(metrics.contains(r#"muster_pending_jobs{reason="QuotaUser"} 1"#), "{metrics}");
-    house.client().patch("/api/v1/tenants/red", &json!({"max_gpus_per_user": null}));
-    house.until_state(&waiting, "running");
+    server.client().patch("/api/v1/tenants/red", &json!({"max_gpus_per_user": null}));
+    server.wait_for_state(&waiting, "running");
 }
 
 #[test]
-fn names_are_unique_and_can_be_spoken() {
-    let house = House::empty();
-    create(&house, json!({"name": "red"}));
-    house.refused(&house.client().post("/api/v1/tenants", &json!({"name": "Red"})), 409, "duplicate-tenant");
-    house.refused(&house.client().post("/api/v1/tenants", &json!({"name": "!!!"})), 422, "invalid");
-    house.refused(&house.client().post("/api/v1/tenants", &json!({})), 422, "invalid");
-    house.refused(
-        &house.client().post("/api/v1/tenants", &json!({"name": "x", "parent": "nobody"})),
+fn tenant_names_are_unique_and_valid() {
+    let server = TestServer::without_nodes();
+    create_tenant(&server, json!({"name": "red"}));
+    server.expect_problem(
+        &server.client().post("/api/v1/tenants", &json!({"name": "Red"})),
+        409,
+        "duplicate-tenant",
+    );
+    server.expect_problem(&server.client().post("/api/v1/tenants", &json!({"name": "!!!"})), 422, "invalid");
+    server.expect_problem(&server.client().post("/api/v1/tenants", &json!({})), 422, "invalid");
+    server.expect_problem(
+        &server.client().post("/api/v1/tenants", &json!({"name": "x", "parent": "nobody"})),
         404,
         "unknown-tenant",
     );
 }
 
 #[test]
-fn a_tenant_with_jobs_and_the_first_one_stay() {
-    let house = House::empty();
-    create(&house, json!({"name": "red"}));
-    let job = house.submit(json!({"tenant_id": "red", "script": "true"}));
-    house.refused(&house.client().delete("/api/v1/tenants/red"), 409, "tenant-busy");
-    house.client().delete(&format!("/api/v1/jobs/{job}"));
-    assert_eq!(house.client().delete("/api/v1/tenants/red").status, 200);
-    house.refused(&house.client().get("/api/v1/tenants/red"), 404, "unknown-tenant");
-    house.refused(&house.client().delete("/api/v1/tenants/default"), 409, "default-tenant");
+fn a_tenant_with_live_jobs_and_the_default_tenant_cannot_be_removed() {
+    let server = TestServer::without_nodes();
+    create_tenant(&server, json!({"name": "red"}));
+    let job = server.submit(json!({"tenant_id": "red", "script": "true"}));
+    server.expect_problem(&server.client().delete("/api/v1/tenants/red"), 409, "tenant-busy");
+    server.client().delete(&format!("/api/v1/jobs/{job}"));
+    assert_eq!(server.client().delete("/api/v1/tenants/red").status, 200);
+    server.expect_problem(&server.client().get("/api/v1/tenants/red"), 404, "unknown-tenant");
+    server.expect_problem(&server.client().delete("/api/v1/tenants/default"), 409, "default-tenant");
 }
 
 #[test]
-fn what_is_held_and_used_is_counted() {
-    let house = House::new();
-    create(&house, json!({"name": "red", "billing_enabled": true, "cost_per_gpu_hour": 3600.0}));
+fn tenant_usage_and_cost_are_counted() {
+    let server = TestServer::new();
+    create_tenant(&server, json!({"name": "red", "billing_enabled": true, "cost_per_gpu_hour": 3600.0}));
     let body = json!({"tenant_id": "red", "gpu_count": 2, "cpu_cores": 3, "memory_mb": 512, "gpu_memory_mb": 100,
         "command": ["x"], "user": "ada", "annotations": {"muster.sim/runtime": "500ms"}});
-    let job = house.submit(body);
-    house.until_state(&job, "running");
-    let holding = house.get("/api/v1/tenants/red");
+    let job = server.submit(body);
+    server.wait_for_state(&job, "running");
+    let holding = server.get("/api/v1/tenants/red");
     let held = ["current_gpus", "current_cpu_cores", "current_memory", "current_gpu_memory", "current_jobs"]
         .map(|field| holding[field].as_u64());
     if holding["current_jobs"] == 1 {
         assert_eq!(held, [Some(2), Some(3), Some(512), Some(200), Some(1)]);
     }
-    house.until_state(&job, "completed");
-    let tenant = house.get("/api/v1/tenants/red");
+    server.wait_for_state(&job, "completed");
+    let tenant = server.get("/api/v1/tenants/red");
     assert_eq!((tenant["successful_jobs"].as_u64(), tenant["current_gpus"].as_u64()), (Some(1), Some(0)));
     let cost = tenant["total_cost"].as_f64().unwrap();
     assert!(cost >= 1.0, "two GPUs for half a second at 1 a second: {cost}");
     for (by, key) in [("tenant", "red"), ("user", "ada"), ("job", job.as_str())] {
-        let usage = house.get(&format!("/api/v1/usage?by={by}"));
+        let usage = server.get(&format!("/api/v1/usage?by={by}"));
         assert_eq!(usage["rows"][0]["key"], key);
         assert_eq!(usage["total"]["gpu_ms"], usage["rows"][0]["gpu_ms"]);
         assert_eq!(usage["total"]["cost"].as_f64().unwrap(), cost);
     }
-    assert_eq!(house.get("/api/v1/usage?to=1")["rows"], json!([]));
+    assert_eq!(server.get("/api/v1/usage?to=1")["rows"], json!([]));
+}
+
+#[test]
+fn a_guarantee_above_the_quota_is_refused_and_above_the_cluster_is_warned() {
+    let server = TestServer::new();
+    let create = |body: Value| server.client().post("/api/v1/tenants", &body);
+    let reply = create(json!({"name": "red", "max_gpus": 4, "guaranteed_gpus": 5}));
+    assert!(
+        server
+            .expect_problem(&reply, 422, "invalid")
+            .contains("5 GPUs are more than the tenant's maximum of 4")
+    );
+    let reply = create(
+        json!({"name": "red", "max_gpus_by_model": {"h100": 1}, "guaranteed_gpus_by_model": {"h100": 2}}),
+    );
+    server.expect_problem(&reply, 422, "invalid");
+    let made = create(json!({"name": "red", "max_gpus": 4, "guaranteed_gpus": 4}));
+    assert_eq!((made.status, &made.json()["warnings"]), (201, &Value::Null));
+    let reply = server.client().patch("/api/v1/tenants/red", &json!({"max_gpus": 3}));
+    server.expect_problem(&reply, 422, "invalid");
+    let made = create(json!({"name": "blue", "guaranteed_gpus": 9, "guaranteed_gpus_by_model": {"a100": 1}}));
+    let warnings = json!([
+        "GPUs: 9 guaranteed, the cluster has 8",
+        "GPUs of model a100: 1 guaranteed, the cluster has 0"
+    ]);
+    assert_eq!((made.status, &made.json()["warnings"]), (201, &warnings));
 }

@@ -1,32 +1,30 @@
-//! What each tenant had of it.
+//! The figures of each tenant.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Fate, rounded, slowdown};
-use crate::history::{End, History};
-use crate::jobs::LoggedJob;
+use super::{JobOutcome, round_to_4_decimals, slowdown};
+use crate::job_log::LoggedJob;
+use crate::run_history::{IntervalEnd, RunHistory};
 
-/// What one tenant had of it.
+/// The figures of one tenant.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TenantFigures {
-    /// Which.
     pub tenant: String,
-    /// Its jobs that ran.
+    /// Jobs that ran.
     pub jobs: u64,
-    /// GPU-hours it held.
+    /// GPU-hours held.
     pub gpu_hours: f64,
     /// The mean time from submission to the first start, in seconds.
     pub wait_s_mean: f64,
-    /// The mean slowdown.
     pub slowdown_mean: f64,
-    /// How often its jobs had to give way.
+    /// How often its jobs were preempted.
     pub preemptions: u64,
 }
 
 #[derive(Debug, Default)]
-struct Sums {
+struct TenantSums {
     jobs: u64,
     gpu_milli_ms: u128,
     wait_ms: i64,
@@ -34,31 +32,35 @@ struct Sums {
     preemptions: u64,
 }
 
-/// Every tenant, in order of names.
-pub fn of(jobs: &[LoggedJob], fates: &[Option<Fate>], history: &History) -> Vec<TenantFigures> {
-    let mut tenants: BTreeMap<&str, Sums> = BTreeMap::new();
-    for (job, fate) in jobs.iter().zip(fates) {
+/// The figures of every tenant, by name.
+pub fn tenant_figures(
+    jobs: &[LoggedJob],
+    outcomes: &[Option<JobOutcome>],
+    history: &RunHistory,
+) -> Vec<TenantFigures> {
+    let mut tenants: BTreeMap<&str, TenantSums> = BTreeMap::new();
+    for (job, outcome) in jobs.iter().zip(outcomes) {
         let sums = tenants.entry(&job.tenant).or_default();
-        let Some(fate) = fate else { continue };
+        let Some(outcome) = outcome else { continue };
         sums.jobs += 1;
-        sums.wait_ms += fate.wait_ms;
-        sums.slowdown += slowdown(job, fate);
+        sums.wait_ms += outcome.wait_ms;
+        sums.slowdown += slowdown(job, outcome);
     }
-    for stretch in &history.stretches {
-        let sums = tenants.entry(&jobs[stretch.job].tenant).or_default();
-        sums.gpu_milli_ms += stretch.gpu_milli_ms();
-        sums.preemptions += u64::from(stretch.end == End::Displaced);
+    for interval in &history.intervals {
+        let sums = tenants.entry(&jobs[interval.log_index].tenant).or_default();
+        sums.gpu_milli_ms += interval.gpu_milli_ms();
+        sums.preemptions += u64::from(interval.end == IntervalEnd::Preempted);
     }
     tenants.into_iter().map(|(tenant, sums)| sums.figures(tenant)).collect()
 }
 
-impl Sums {
+impl TenantSums {
     fn figures(self, tenant: &str) -> TenantFigures {
-        let mean = |sum: f64| rounded(sum / self.jobs.max(1) as f64);
+        let mean = |sum: f64| round_to_4_decimals(sum / self.jobs.max(1) as f64);
         TenantFigures {
             tenant: tenant.to_string(),
             jobs: self.jobs,
-            gpu_hours: rounded(self.gpu_milli_ms as f64 / 3.6e9),
+            gpu_hours: round_to_4_decimals(self.gpu_milli_ms as f64 / 3.6e9),
             wait_s_mean: mean(self.wait_ms as f64 / 1e3),
             slowdown_mean: mean(self.slowdown),
             preemptions: self.preemptions,
@@ -66,8 +68,8 @@ impl Sums {
     }
 }
 
-/// Jain's index of the mean slowdowns of those with jobs.
-pub fn jain(tenants: &[TenantFigures]) -> f64 {
+/// Jain's fairness index of the mean slowdowns of the tenants with jobs.
+pub fn jain_index(tenants: &[TenantFigures]) -> f64 {
     let values: Vec<f64> =
         tenants.iter().filter(|tenant| tenant.jobs > 0).map(|tenant| tenant.slowdown_mean).collect();
     let sum: f64 = values.iter().sum();

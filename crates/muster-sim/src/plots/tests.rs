@@ -1,11 +1,11 @@
 //! The plots are well-formed and show what they are given.
 
 use super::*;
-use crate::figures::{Bin, figures};
-use crate::history::{End, History, Stretch};
-use crate::jobs::{Gang, LoggedJob};
+use crate::figures::{UtilisationBin, figures};
+use crate::job_log::{GangShape, LoggedJob};
+use crate::run_history::{IntervalEnd, RunHistory, RunInterval};
 
-/// Every element that is opened is closed, and no letter of a name is taken for a tag.
+/// True if every element is closed and text is escaped.
 fn is_well_formed(svg: &str) -> bool {
     let mut open = Vec::new();
     for tag in svg.split('<').skip(1) {
@@ -26,7 +26,10 @@ fn is_well_formed(svg: &str) -> bool {
 
 #[test]
 fn plots_are_well_formed() {
-    let bins = [Bin { at_s: 0.0, utilisation: 0.5 }, Bin { at_s: 400_000.0, utilisation: 1.0 }];
+    let bins = [
+        UtilisationBin { at_s: 0.0, utilisation: 0.5 },
+        UtilisationBin { at_s: 400_000.0, utilisation: 1.0 },
+    ];
     let utilisation = utilisation(&[("muster", &bins), ("a<b & c", &bins)]);
     assert!(is_well_formed(&utilisation), "{utilisation}");
     assert!(utilisation.contains("(days)") && utilisation.contains("a&lt;b &amp; c"), "{utilisation}");
@@ -35,11 +38,11 @@ fn plots_are_well_formed() {
 }
 
 #[test]
-fn a_gantt_chart_shows_who_waits_runs_and_gives_way() {
-    let job = |submit_ms| LoggedJob::new("", submit_ms, 3_600_000, Gang::Total(1));
+fn a_gantt_chart_shows_waiting_running_and_preempted_jobs() {
+    let job = |submit_ms| LoggedJob::new("", submit_ms, 3_600_000, GangShape::Total(1));
     let jobs = vec![job(0), job(1_000)];
-    let stretch = |job, from_ms, to_ms, end| Stretch {
-        job,
+    let interval = |job, from_ms, to_ms, end| RunInterval {
+        log_index: job,
         from_ms,
         to_ms,
         gpu_milli: 1_000,
@@ -47,26 +50,26 @@ fn a_gantt_chart_shows_who_waits_runs_and_gives_way() {
         useful_ms: to_ms - from_ms,
         end,
     };
-    let stretches = vec![
-        stretch(0, 0, 1_800_000, End::Displaced),
-        stretch(1, 1_800_000, 5_400_000, End::Done),
-        stretch(0, 5_400_000, 7_200_000, End::Done),
+    let intervals = vec![
+        interval(0, 0, 1_800_000, IntervalEnd::Preempted),
+        interval(1, 1_800_000, 5_400_000, IntervalEnd::Done),
+        interval(0, 5_400_000, 7_200_000, IntervalEnd::Done),
     ];
-    let history = History { gpus: 1, stretches, ..History::default() };
+    let history = RunHistory { gpus: 1, intervals, ..RunHistory::default() };
     let svg = gantt("muster", &jobs, &history);
     assert!(is_well_formed(&svg), "{svg}");
     assert_eq!(svg.matches(">1.5<").count(), 2, "both axes have ticks: {svg}");
-    // Each colour once more than in its bars, for the legend.
+    // Each colour occurs once more, in the legend.
     let count = |colour: &str| svg.matches(&format!("fill=\"{colour}\"")).count() - 1;
     assert_eq!((count("#d9d9d9"), count("#0072b2"), count("#d55e00")), (2, 2, 1));
     assert_eq!(figures("muster", &jobs, &history).preemptions, 1);
 }
 
 #[test]
-fn bars_stand_over_their_names_and_a_missing_value_has_none() {
-    let words = Words { title: "a & b", x: "trace", y: "%" };
+fn bars_are_grouped_by_name_and_missing_values_have_no_bar() {
+    let labels = PlotLabels { title: "a & b", x: "trace", y: "%" };
     let groups = ["one".to_string(), "t<wo".to_string()];
-    let svg = bars(&words, &groups, &[("x", vec![Some(50.0), Some(100.0)]), ("y", vec![None, Some(1.0)])]);
+    let svg = bars(&labels, &groups, &[("x", vec![Some(50.0), Some(100.0)]), ("y", vec![None, Some(1.0)])]);
     assert!(is_well_formed(&svg) && svg.contains(">t&lt;wo<"), "{svg}");
     // A bar and the legend for each colour, and one bar more for the first.
     let count = |colour: &str| svg.matches(&format!("fill=\"{colour}\"")).count();
@@ -79,8 +82,8 @@ fn bars_stand_over_their_names_and_a_missing_value_has_none() {
 }
 
 #[test]
-fn curves_begin_at_their_first_point() {
-    let words = Words { title: "", x: "", y: "" };
-    let svg = curves(&words, &[("x", vec![(2.0, 1.0), (4.0, 2.0)]), ("y", vec![(3.0, 1.0), (4.0, 1.0)])]);
+fn the_x_axis_of_curves_starts_at_the_first_point() {
+    let labels = PlotLabels { title: "", x: "", y: "" };
+    let svg = curves(&labels, &[("x", vec![(2.0, 1.0), (4.0, 2.0)]), ("y", vec![(3.0, 1.0), (4.0, 1.0)])]);
     assert!(is_well_formed(&svg) && svg.contains("M78.0 "), "{svg}");
 }

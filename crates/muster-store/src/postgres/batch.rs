@@ -1,4 +1,4 @@
-//! A batch on its way into PostgreSQL: few statements, sent without waiting for each answer.
+//! Writes a batch to PostgreSQL: statements are grouped into bulk statements and pipelined.
 
 use std::collections::HashSet;
 use std::future::{Future, poll_fn};
@@ -9,130 +9,135 @@ use muster_core::JobId;
 use tokio_postgres::Error;
 use tokio_postgres::types::ToSql;
 
-use super::fault::fault;
-use super::link::Link;
-use super::values::Column;
+use super::connection::PostgresConnection;
+use super::error_mapping::map_write_error;
+use super::values::ArrayParameter;
 use crate::chain;
 use crate::error::StoreError;
 use crate::record::Entry;
-use crate::tables::{Change, Reach, Rows, Statement, journal_row, project, reach};
+use crate::tables::{
+    BoundStatement, ExpectedRows, ProjectionScope, Statement, journal_row, project, projection_scope,
+};
 
-/// Statements on their way at once. Each answer wakes all that wait, so more would cost more than they save.
-const IN_FLIGHT: usize = 64;
+/// Statements in flight at once. Each reply wakes all pending futures, so a higher number costs more than it saves.
+const CALLS_IN_FLIGHT_MAX: usize = 64;
 
-/// Changes by one statement, to be sent together.
-pub struct Group {
+/// Changes with the same statement, sent together.
+pub struct StatementGroup {
     statement: &'static Statement,
-    changes: Vec<Change>,
-    /// The first entry it comes from, for messages.
+    changes: Vec<BoundStatement>,
+    /// First entry, for messages.
     seq: u64,
 }
 
-/// One round trip: a text, the values for it, and how many rows it must touch.
-struct Call<'a> {
-    group: &'a Group,
+/// One execution of a statement: its values and the number of rows that it must affect.
+struct StatementCall<'a> {
+    group: &'a StatementGroup,
     sql: &'static str,
     values: Vec<Box<dyn ToSql + Sync + 'a>>,
-    rows: Rows,
+    rows: ExpectedRows,
     changes: usize,
 }
 
 /// Entries of one kind that are written together.
-struct Run<'a> {
+struct EntryRun<'a> {
     kind: &'static str,
     entries: Vec<&'a Entry>,
     jobs: HashSet<JobId>,
 }
 
-/// Put the changes of a batch into groups: those of a run that have a statement in common go together, so that a
-/// hundred submissions become one statement for the specs and one for the jobs.
-pub fn groups(batch: &[Entry], mut last: chain::Link) -> Vec<Group> {
+/// Group the changes of a batch: changes of one run with the same statement go together, so that a hundred submissions
+/// become one statement for the specs and one for the jobs.
+pub fn group_statements(batch: &[Entry], mut last: chain::ChainChecksum) -> Vec<StatementGroup> {
     let mut groups = Vec::new();
     for entry in batch {
-        add(&mut groups, 0, journal_row(entry, &mut last), entry.seq);
+        add_to_group(&mut groups, 0, journal_row(entry, &mut last), entry.seq);
     }
-    for run in runs(batch) {
+    for run in group_into_runs(batch) {
         let begin = groups.len();
         for entry in run.entries {
             for change in project(entry) {
-                add(&mut groups, begin, change, entry.seq);
+                add_to_group(&mut groups, begin, change, entry.seq);
             }
         }
     }
     groups
 }
 
-/// Gather entries of one kind, also if others stand between them that they may overtake.
-fn runs(batch: &[Entry]) -> Vec<Run<'_>> {
-    let mut runs: Vec<Run<'_>> = Vec::new();
+/// Group entries of one kind into runs. An entry may move ahead of entries of other kinds if their scopes are disjoint.
+fn group_into_runs(batch: &[Entry]) -> Vec<EntryRun<'_>> {
+    let mut runs: Vec<EntryRun<'_>> = Vec::new();
     for entry in batch {
-        let at = match joinable(&runs, entry) {
+        let at = match joinable_run(&runs, entry) {
             Some(at) => at,
             None => {
-                runs.push(Run { kind: entry.event.kind(), entries: Vec::new(), jobs: HashSet::new() });
+                runs.push(EntryRun { kind: entry.event.kind(), entries: Vec::new(), jobs: HashSet::new() });
                 runs.len() - 1
             }
         };
         runs[at].entries.push(entry);
-        if let Reach::Job(job) | Reach::JobAndQuota(job) = reach(&entry.event) {
+        if let ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) = projection_scope(&entry.event)
+        {
             runs[at].jobs.insert(job);
         }
     }
     runs
 }
 
-/// The last run of the same kind, unless something in its way must come first.
-fn joinable(runs: &[Run<'_>], entry: &Entry) -> Option<usize> {
+/// The last run of the same kind, unless a later run conflicts with the entry.
+fn joinable_run(runs: &[EntryRun<'_>], entry: &Entry) -> Option<usize> {
     for (at, run) in runs.iter().enumerate().rev() {
-        let reaches = run.entries.first().map_or(Reach::Itself, |first| reach(&first.event));
-        let reach = reach(&entry.event);
-        if reaches == Reach::All || reach == Reach::All {
+        let run_scope =
+            run.entries.first().map_or(ProjectionScope::OwnRow, |first| projection_scope(&first.event));
+        let scope = projection_scope(&entry.event);
+        if run_scope == ProjectionScope::All || scope == ProjectionScope::All {
             return None;
         }
         if run.kind == entry.event.kind() {
             return Some(at);
         }
-        if run.is_in_the_way_of(reach, reaches) {
+        if run.conflicts_with(scope, run_scope) {
             return None;
         }
     }
     None
 }
 
-impl Run<'_> {
-    fn is_in_the_way_of(&self, other: Reach, own: Reach) -> bool {
-        let quota = |reach| matches!(reach, Reach::JobAndQuota(_));
+impl EntryRun<'_> {
+    fn conflicts_with(&self, other: ProjectionScope, own: ProjectionScope) -> bool {
+        let uses_quota = |scope| matches!(scope, ProjectionScope::JobAndQuota(_));
         match other {
-            Reach::Job(job) | Reach::JobAndQuota(job) => {
-                // An array is submitted under its number alone.
-                let touched = self.jobs.contains(&job) || self.jobs.contains(&JobId::single(job.number));
-                touched || (quota(other) && quota(own))
+            ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) => {
+                // An array is submitted under its number, without an index.
+                let same_job = self.jobs.contains(&job) || self.jobs.contains(&JobId::single(job.number));
+                same_job || (uses_quota(other) && uses_quota(own))
             }
-            Reach::Itself => false,
-            Reach::All => true,
+            ProjectionScope::OwnRow => false,
+            ProjectionScope::All => true,
         }
     }
 }
 
-/// To the group of its statement, among those of this run.
-fn add(groups: &mut Vec<Group>, begin: usize, change: Change, seq: u64) {
-    let same = |group: &&mut Group| std::ptr::eq(group.statement, change.statement);
+/// Add a change to the group of its statement, among the groups of this run (from `begin`).
+fn add_to_group(groups: &mut Vec<StatementGroup>, begin: usize, change: BoundStatement, seq: u64) {
+    let same = |group: &&mut StatementGroup| std::ptr::eq(group.statement, change.statement);
     match groups[begin..].iter_mut().find(same) {
         Some(group) => group.changes.push(change),
-        None => groups.push(Group { statement: change.statement, changes: vec![change], seq }),
+        None => groups.push(StatementGroup { statement: change.statement, changes: vec![change], seq }),
     }
 }
 
-impl Group {
-    /// One call for all changes where the statement knows how, else one for each.
-    fn calls(&self) -> Vec<Call<'_>> {
+impl StatementGroup {
+    /// One call for all changes if there is a bulk statement, otherwise one call per change.
+    fn calls(&self) -> Vec<StatementCall<'_>> {
         match &self.statement.bulk {
             Some(bulk) if self.changes.len() > 1 => {
                 let width = self.changes.first().map_or(0, |change| change.values.len());
-                let column =
-                    |at: usize| Column(self.changes.iter().map(|change| &change.values[at]).collect());
+                let column = |at: usize| {
+                    ArrayParameter(self.changes.iter().map(|change| &change.values[at]).collect())
+                };
                 let boxed = |at: usize| Box::new(column(at)) as Box<dyn ToSql + Sync>;
-                vec![Call {
+                vec![StatementCall {
                     group: self,
                     sql: bulk.sql,
                     values: (0..width).map(boxed).collect(),
@@ -140,13 +145,13 @@ impl Group {
                     changes: self.changes.len(),
                 }]
             }
-            _ => self.changes.iter().map(|change| self.single(change)).collect(),
+            _ => self.changes.iter().map(|change| self.single_call(change)).collect(),
         }
     }
 
-    fn single<'a>(&'a self, change: &'a Change) -> Call<'a> {
+    fn single_call<'a>(&'a self, change: &'a BoundStatement) -> StatementCall<'a> {
         let boxed = |value| Box::new(value) as Box<dyn ToSql + Sync + 'a>;
-        Call {
+        StatementCall {
             group: self,
             sql: self.statement.sql,
             values: change.values.iter().map(boxed).collect(),
@@ -155,60 +160,60 @@ impl Group {
         }
     }
 
-    fn doing(&self) -> String {
+    fn operation(&self) -> String {
         format!("entry {}, {}", self.seq, self.statement.name)
     }
 }
 
-/// Run all groups in order.
-pub async fn write(link: &mut Link, groups: &[Group]) -> Result<(), StoreError> {
-    let calls: Vec<Call> = groups.iter().flat_map(Group::calls).collect();
+/// Execute all groups in order.
+pub async fn write(connection: &mut PostgresConnection, groups: &[StatementGroup]) -> Result<(), StoreError> {
+    let calls: Vec<StatementCall> = groups.iter().flat_map(StatementGroup::calls).collect();
     for call in &calls {
-        link.prepare(call.sql).await?;
+        connection.prepare(call.sql).await?;
     }
-    for calls in calls.chunks(IN_FLIGHT) {
-        send(link, calls).await?;
+    for calls in calls.chunks(CALLS_IN_FLIGHT_MAX) {
+        send_calls(connection, calls).await?;
     }
     Ok(())
 }
 
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>;
+type PendingRowCount<'a> = Pin<Box<dyn Future<Output = Result<u64, Error>> + 'a>>;
 
-async fn send(link: &Link, calls: &[Call<'_>]) -> Result<(), StoreError> {
-    let mut answers: Vec<Answer<'_>> = Vec::with_capacity(calls.len());
+async fn send_calls(connection: &PostgresConnection, calls: &[StatementCall<'_>]) -> Result<(), StoreError> {
+    let mut pending: Vec<PendingRowCount<'_>> = Vec::with_capacity(calls.len());
     for call in calls {
-        let statement = link.prepared(call.sql)?;
+        let statement = connection.prepared(call.sql)?;
         let values = call.values.iter().map(|value| &**value as &(dyn ToSql + Sync));
-        answers.push(Box::pin(link.client.execute_raw(statement, values)));
+        pending.push(Box::pin(connection.client.execute_raw(statement, values)));
     }
-    // The first failure tells why; those behind it only say that the transaction has failed.
-    for (call, touched) in calls.iter().zip(all(answers).await) {
-        let touched = touched.map_err(|error| fault(&call.group.doing())(error))?;
-        if !call.rows.allow(touched, call.changes) {
-            return Err(wrong_rows(call, touched));
+    // The first error is the cause; later errors only say that the transaction is aborted.
+    for (call, affected) in calls.iter().zip(join_all(pending).await) {
+        let affected = affected.map_err(|error| map_write_error(&call.group.operation())(error))?;
+        if !call.rows.allows(affected, call.changes) {
+            return Err(wrong_row_count(call, affected));
         }
     }
     Ok(())
 }
 
-fn wrong_rows(call: &Call<'_>, touched: u64) -> StoreError {
+fn wrong_row_count(call: &StatementCall<'_>, affected: u64) -> StoreError {
     match call.group.changes.as_slice() {
-        [change] => change.wrong_rows(&call.group.doing(), touched),
-        changes => StoreError::broken(format!(
-            "{} and those after it: touched {touched} rows for {} changes",
-            call.group.doing(),
+        [change] => change.wrong_row_count(&call.group.operation(), affected),
+        changes => StoreError::invariant_violated(format!(
+            "{} and following entries: affected {affected} rows for {} changes",
+            call.group.operation(),
             changes.len()
         )),
     }
 }
 
-/// Wait for all. The first look at a future sends its request, so they are sent in order.
-async fn all(mut answers: Vec<Answer<'_>>) -> Vec<Result<u64, Error>> {
-    let mut results: Vec<Option<Result<u64, Error>>> = answers.iter().map(|_| None).collect();
+/// Wait for all replies. The first poll of a future sends its request, so the requests are sent in order.
+async fn join_all(mut pending: Vec<PendingRowCount<'_>>) -> Vec<Result<u64, Error>> {
+    let mut results: Vec<Option<Result<u64, Error>>> = pending.iter().map(|_| None).collect();
     poll_fn(move |context| {
-        for (answer, result) in answers.iter_mut().zip(&mut results) {
+        for (future, result) in pending.iter_mut().zip(&mut results) {
             if result.is_none()
-                && let Poll::Ready(done) = answer.as_mut().poll(context)
+                && let Poll::Ready(done) = future.as_mut().poll(context)
             {
                 *result = Some(done);
             }
@@ -224,16 +229,16 @@ async fn all(mut answers: Vec<Answer<'_>>) -> Vec<Result<u64, Error>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use muster_core::event::Next;
-    use muster_core::job::{Exit, Outcome};
-    use muster_core::ledger::Charge;
+    use muster_core::facts::event::NextPhase;
+    use muster_core::objects::charge::Charge;
+    use muster_core::objects::job::{Exit, Outcome};
     use muster_core::{Event, Timestamp};
 
     const AT: Timestamp = Timestamp(0);
 
-    fn event(word: &str, number: u64) -> Event {
+    fn event(name: &str, number: u64) -> Event {
         let job = JobId::single(number);
-        match word {
+        match name {
             "woken" => Event::JobWoken { job, at: AT },
             "cancelled" => Event::JobEnded { job, outcome: Outcome::Cancelled, why: String::new(), at: AT },
             "placed" => Event::JobPlaced {
@@ -241,9 +246,9 @@ mod tests {
                 attempt: 1,
                 epoch: 1,
                 tasks: Vec::new(),
-                effective: None,
+                effective_priority: None,
                 expected_ms: None,
-                lent: false,
+                revocable: false,
                 score: None,
                 held: None,
                 at: AT,
@@ -253,7 +258,7 @@ mod tests {
                 job,
                 attempt: 1,
                 exit: Exit::Code { code: 0 },
-                next: Next::Ended { outcome: Outcome::Done, why: String::new() },
+                next: NextPhase::Ended { outcome: Outcome::Done, why: String::new() },
                 charge: Charge::default(),
                 charged_until: None,
                 held: None,
@@ -264,43 +269,43 @@ mod tests {
         }
     }
 
-    /// `woken 1, cancelled 2` becomes the runs as text.
-    fn check(story: &str, wanted: &str) {
+    /// Events such as `woken 1, cancelled 2`, and the entry numbers of the expected runs.
+    fn check(events: &str, expected: &str) {
         let batch: Vec<Entry> = (1..)
-            .zip(story.split(", "))
+            .zip(events.split(", "))
             .map(|(seq, line)| {
-                let (word, number) = line.split_once(' ').unwrap_or((line, "0"));
-                Entry { seq, epoch: 1, at: AT, event: event(word, number.parse().unwrap()) }
+                let (name, number) = line.split_once(' ').unwrap_or((line, "0"));
+                Entry { seq, epoch: 1, at: AT, event: event(name, number.parse().unwrap()) }
             })
             .collect();
-        let run = |run: Run<'_>| {
+        let run = |run: EntryRun<'_>| {
             let seqs: Vec<String> = run.entries.iter().map(|entry| entry.seq.to_string()).collect();
             seqs.join(" ")
         };
-        let found: Vec<String> = runs(&batch).into_iter().map(run).collect();
-        assert_eq!(found.join(" | "), wanted, "{story}");
+        let found: Vec<String> = group_into_runs(&batch).into_iter().map(run).collect();
+        assert_eq!(found.join(" | "), expected, "{events}");
     }
 
     #[test]
-    fn events_of_one_kind_are_gathered() {
+    fn events_of_one_kind_are_grouped_into_one_run() {
         check("woken 1, cancelled 2, woken 3, forgotten, cancelled 4", "1 3 | 2 5 | 4");
         check("placed 1, cancelled 2, placed 3, woken 4, placed 5", "1 3 5 | 2 | 4");
     }
 
     #[test]
-    fn a_job_never_overtakes_itself() {
+    fn events_of_one_job_keep_their_order() {
         check("woken 1, cancelled 2, woken 2", "1 | 2 | 3");
         check("cancelled 1, woken 1, cancelled 1", "1 | 2 | 3");
     }
 
     #[test]
-    fn what_is_taken_never_overtakes_what_is_given_back() {
+    fn placements_and_releases_of_quota_keep_their_order() {
         check("placed 1, done 2, placed 3, done 4", "1 | 2 | 3 | 4");
         check("done 2, cancelled 5, done 4, placed 3, placed 6", "1 3 | 2 | 4 5");
     }
 
     #[test]
-    fn nothing_overtakes_what_reaches_everywhere() {
+    fn no_event_is_moved_across_an_event_of_scope_all() {
         check("woken 1, revoked, woken 2, revoked", "1 | 2 | 3 | 4");
     }
 }

@@ -1,4 +1,5 @@
-//! Where the PostgreSQL server is. The words and defaults are those of seed 004.
+//! Connection settings for PostgreSQL, and their notation as a URL. Names and defaults are those of the commissioning
+//! document (seed 004).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,38 +10,35 @@ use tokio_postgres::config::Host;
 
 use crate::error::StoreError;
 
-/// How to reach a PostgreSQL server. Also read from `postgres://user:password@host:port/database?sslmode=verify-full&sslrootcert=FILE`.
+/// Connection settings. Also parsed from
+/// `postgres://user:password@host:port/database?sslmode=verify-full&sslrootcert=FILE`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresConfig {
-    /// Host name, address, or the folder of a unix socket.
+    /// Host name, address, or the folder of a Unix socket.
     pub host: String,
-    /// Port.
     pub port: u16,
-    /// User.
     pub user: String,
-    /// Password; empty for none.
+    /// Empty for none.
     pub password: String,
-    /// Database; it must exist.
+    /// Must exist.
     pub database: String,
-    /// Whether each connection is encrypted, and how the server is verified.
     pub sslmode: SslMode,
-    /// Certificates of the CAs that the server's certificate is verified against, in PEM; `system` for those of this
-    /// machine.
+    /// CA certificates in PEM that the server certificate is verified against; `system` for the CAs of this machine.
     pub sslrootcert: Option<PathBuf>,
-    /// Certificate of this client, in PEM.
+    /// Client certificate, in PEM.
     pub sslcert: Option<PathBuf>,
-    /// Its private key, in PEM.
+    /// Private key of the client certificate, in PEM.
     pub sslkey: Option<PathBuf>,
-    /// Most connections at once. The journal has one, savepoints have one, the others are for reading.
+    /// Maximum number of connections: one for the journal, one for savepoints, the others for readers.
     pub max_open_conns: usize,
-    /// Connections kept open while nobody reads.
+    /// Idle reader connections that are kept open.
     pub max_idle_conns: usize,
-    /// A connection for reading is replaced when it is this old; 0 is never.
+    /// Age at which a reader connection is replaced; 0 for never.
     pub conn_max_lifetime_mins: u64,
 }
 
-/// Whether each connection is encrypted, and how the server is verified. As in libpq, connections over a unix socket
-/// are never encrypted.
+/// Encryption of connections and verification of the server. As in libpq, connections over a Unix socket are never
+/// encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SslMode {
     /// Never encrypted.
@@ -52,13 +50,13 @@ pub enum SslMode {
     Require,
     /// Encrypted, and the certificate of the server is signed by a CA in `sslrootcert`.
     VerifyCa,
-    /// The same, and the certificate is for the host name of the connection.
+    /// Like `VerifyCa`, and the certificate is for the host name of the connection.
     VerifyFull,
 }
 
 impl SslMode {
-    /// As it is written in a URL.
-    pub fn word(self) -> &'static str {
+    /// Spelling in a URL.
+    pub fn as_str(self) -> &'static str {
         match self {
             SslMode::Disable => "disable",
             SslMode::Prefer => "prefer",
@@ -69,7 +67,6 @@ impl SslMode {
     }
 }
 
-/// A server that does not answer in this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Default for PostgresConfig {
@@ -92,8 +89,8 @@ impl Default for PostgresConfig {
 }
 
 impl PostgresConfig {
-    /// The same in the words of the driver; `name` is shown in `pg_stat_activity`.
-    pub(crate) fn driver(&self, name: &str) -> tokio_postgres::Config {
+    /// Configuration of the driver; `name` is shown in `pg_stat_activity`.
+    pub(crate) fn driver_config(&self, name: &str) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
         config
             .host(&self.host)
@@ -101,7 +98,7 @@ impl PostgresConfig {
             .user(&self.user)
             .dbname(&self.database)
             .application_name(name)
-            .ssl_mode(self.driver_mode())
+            .ssl_mode(self.driver_ssl_mode())
             .connect_timeout(CONNECT_TIMEOUT)
             .keepalives_idle(Duration::from_secs(15))
             .tcp_user_timeout(Duration::from_secs(30));
@@ -111,15 +108,15 @@ impl PostgresConfig {
         config
     }
 
-    /// Connections for reading: those that the journal and the savepoints leave, at least one.
+    /// Maximum number of reader connections: without those of the journal and the savepoints, at least one.
     pub(crate) fn readers_max(&self) -> usize {
         self.max_open_conns.saturating_sub(2).max(1)
     }
 
-    fn driver_mode(&self) -> tokio_postgres::config::SslMode {
+    fn driver_ssl_mode(&self) -> tokio_postgres::config::SslMode {
         use tokio_postgres::config::SslMode as Mode;
         match self.sslmode {
-            // A unix socket, where PostgreSQL speaks no TLS.
+            // PostgreSQL has no TLS over Unix sockets.
             _ if self.host.starts_with('/') => Mode::Disable,
             SslMode::Disable => Mode::Disable,
             SslMode::Prefer => Mode::Prefer,
@@ -127,12 +124,12 @@ impl PostgresConfig {
         }
     }
 
-    /// Where it is, for messages.
-    pub(crate) fn place(&self) -> String {
+    /// For messages.
+    pub(crate) fn location(&self) -> String {
         format!("PostgreSQL database `{}` at {}:{}", self.database, self.host, self.port)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), StoreError> {
+    fn set_option(&mut self, key: &str, value: &str) -> Result<(), StoreError> {
         let number = || {
             value
                 .parse::<u64>()
@@ -140,9 +137,9 @@ impl PostgresConfig {
         };
         match key {
             "sslmode" => self.sslmode = value.parse()?,
-            "sslrootcert" => self.sslrootcert = file(value),
-            "sslcert" => self.sslcert = file(value),
-            "sslkey" => self.sslkey = file(value),
+            "sslrootcert" => self.sslrootcert = decode_path(value),
+            "sslcert" => self.sslcert = decode_path(value),
+            "sslkey" => self.sslkey = decode_path(value),
             "max_open_conns" => self.max_open_conns = number()? as usize,
             "max_idle_conns" => self.max_idle_conns = number()? as usize,
             "conn_max_lifetime_mins" => self.conn_max_lifetime_mins = number()?,
@@ -162,28 +159,28 @@ impl FromStr for PostgresConfig {
     fn from_str(url: &str) -> Result<PostgresConfig, StoreError> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let mut config = PostgresConfig { password: String::new(), ..PostgresConfig::default() };
-        // The driver knows these two, in any spelling and encoding.
-        let (known, ours): (Vec<&str>, Vec<&str>) = query
+        // The driver parses these two, with all their notations and encodings.
+        let (driver_pairs, option_pairs): (Vec<&str>, Vec<&str>) = query
             .split('&')
             .filter(|pair| !pair.is_empty())
             .partition(|pair| pair.starts_with("host=") || pair.starts_with("port="));
-        for pair in ours {
+        for pair in option_pairs {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            config.set(key, value)?;
+            config.set_option(key, value)?;
         }
-        // The error of the driver may quote the URL, and with it the password.
-        let parsed: tokio_postgres::Config = format!("{address}?{}", known.join("&"))
+        // Without the error of the driver, which may quote the URL with the password.
+        let parsed: tokio_postgres::Config = format!("{address}?{}", driver_pairs.join("&"))
             .parse()
-            .map_err(|_| StoreError::Misconfigured(format!("not a PostgreSQL URL; write `{EXAMPLE}`")))?;
-        config.take(&parsed);
+            .map_err(|_| StoreError::Misconfigured(format!("not a PostgreSQL URL; write `{URL_EXAMPLE}`")))?;
+        config.copy_from_driver_config(&parsed);
         Ok(config)
     }
 }
 
-const EXAMPLE: &str = "postgres://user:password@host:5432/database";
+const URL_EXAMPLE: &str = "postgres://user:password@host:5432/database";
 
 impl PostgresConfig {
-    fn take(&mut self, parsed: &tokio_postgres::Config) {
+    fn copy_from_driver_config(&mut self, parsed: &tokio_postgres::Config) {
         match parsed.get_hosts().first() {
             Some(Host::Tcp(host)) => self.host.clone_from(host),
             Some(Host::Unix(folder)) => self.host = folder.display().to_string(),
@@ -202,8 +199,8 @@ impl PostgresConfig {
     }
 }
 
-/// The file that a setting of a URL names, with its `%20` and the like resolved.
-fn file(value: &str) -> Option<PathBuf> {
+/// Path in a URL, with percent-encoding resolved; `None` if it is empty.
+fn decode_path(value: &str) -> Option<PathBuf> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();
     while let Some((&first, more)) = rest.split_first() {
@@ -219,23 +216,23 @@ fn file(value: &str) -> Option<PathBuf> {
 impl FromStr for SslMode {
     type Err = StoreError;
 
-    fn from_str(word: &str) -> Result<SslMode, StoreError> {
+    fn from_str(name: &str) -> Result<SslMode, StoreError> {
         let refuse = |why: String| Err(StoreError::Misconfigured(why));
-        match word {
+        match name {
             "disable" => Ok(SslMode::Disable),
             "allow" | "prefer" => Ok(SslMode::Prefer),
             "require" => Ok(SslMode::Require),
             "verify-ca" => Ok(SslMode::VerifyCa),
             "verify-full" => Ok(SslMode::VerifyFull),
             _ => refuse(format!(
-                "`{word}` is not an sslmode; use `disable`, `prefer`, `require`, `verify-ca` or `verify-full`"
+                "`{name}` is not an sslmode; use `disable`, `prefer`, `require`, `verify-ca` or `verify-full`"
             )),
         }
     }
 }
 
 impl fmt::Debug for PostgresConfig {
-    /// Without the password: settings end up in logs.
+    /// Without the password: settings are logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresConfig")
             .field("host", &self.host)
@@ -258,10 +255,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_all_there_is_to_say() {
+    fn a_url_can_set_every_option() {
         let url = "postgres://ada:s%40cret@db.example:6432/muster?sslmode=verify-full&sslrootcert=/etc/muster%20ca/root.crt&sslcert=c.pem&sslkey=k.pem&max_open_conns=9&max_idle_conns=2&conn_max_lifetime_mins=7";
         let config: PostgresConfig = url.parse().unwrap();
-        let wanted = PostgresConfig {
+        let expected = PostgresConfig {
             host: "db.example".to_string(),
             port: 6432,
             user: "ada".to_string(),
@@ -275,26 +272,26 @@ mod tests {
             max_idle_conns: 2,
             conn_max_lifetime_mins: 7,
         };
-        assert_eq!(config, wanted);
+        assert_eq!(config, expected);
         assert!(!format!("{config:?}").contains("cret"));
     }
 
     #[test]
-    fn a_unix_socket_is_a_folder() {
+    fn a_host_that_is_a_path_means_a_unix_socket() {
         let config: PostgresConfig = "postgresql://ada@/muster?host=/run/pg&port=6000".parse().unwrap();
         assert_eq!((config.host.as_str(), config.port), ("/run/pg", 6000));
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
-        for (url, word) in [
+    fn an_invalid_url_is_refused_without_showing_secrets() {
+        for (url, part) in [
             ("postgres://ada@db/muster?sslmode=maybe", "not an sslmode"),
             ("postgres://ada@db/muster?max_open_conns=many", "not a number"),
             ("postgres://ada@db/muster?colour=blue", "`colour`"),
             ("mysql://secret@db/muster", "not a PostgreSQL URL"),
         ] {
-            let said = url.parse::<PostgresConfig>().unwrap_err().to_string();
-            assert!(said.contains(word) && !said.contains("secret"), "{said}");
+            let message = url.parse::<PostgresConfig>().unwrap_err().to_string();
+            assert!(message.contains(part) && !message.contains("secret"), "{message}");
         }
     }
 }

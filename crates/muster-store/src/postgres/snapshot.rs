@@ -1,86 +1,87 @@
-//! A consistent view of a PostgreSQL database, for one that examines all of it.
+//! Consistent view of a PostgreSQL database for verification.
 
 use std::time::Duration;
 
 use super::config::PostgresConfig;
-use super::fault::read_fault;
-use super::link::{Line, Link};
-use super::savepoints::{read_chunk, wholes};
-use super::values::cells;
-use super::{leader, records};
-use crate::deep::{Snapshot, Table};
+use super::connection::{PostgresConnection, ReconnectingConnection};
+use super::error_mapping::map_read_error;
+use super::savepoints::{complete_savepoints, read_chunk};
+use super::values::row_values;
+use super::{leader, read_records};
 use crate::error::StoreError;
 use crate::record::Record;
-use crate::replay::PAGE;
+use crate::replay::PAGE_ROWS;
 use crate::savepoint;
+use crate::snapshot::{Snapshot, Table};
 use crate::tables::Value;
 
-/// A large table is put into order before its first row is there.
-const QUERY_MAX: Duration = Duration::from_secs(3600);
+/// Long: a large table is sorted before its first row is returned.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// One transaction that sees one moment.
-pub struct PostgresSnapshot(Line);
+/// A read-only transaction with a fixed snapshot.
+pub struct PostgresSnapshot(ReconnectingConnection);
 
 impl PostgresSnapshot {
     pub fn new(config: &PostgresConfig) -> Result<PostgresSnapshot, StoreError> {
-        let mut snapshot = PostgresSnapshot(Line::new(config, "muster doctor")?);
-        snapshot.call("begin to read", async |link| {
+        let mut snapshot = PostgresSnapshot(ReconnectingConnection::new(config, "muster doctor")?);
+        snapshot.call("begin a read-only snapshot", async |connection| {
             let begin =
                 "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on";
-            link.client.batch_execute(begin).await.map_err(read_fault("begin to read"))
+            connection.client.batch_execute(begin).await.map_err(map_read_error("begin a read-only snapshot"))
         })?;
         Ok(snapshot)
     }
 
     fn call<T>(
         &mut self,
-        doing: &str,
-        work: impl AsyncFnOnce(&mut Link) -> Result<T, StoreError>,
+        operation: &str,
+        work: impl AsyncFnOnce(&mut PostgresConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.0.call_within(QUERY_MAX, doing, work)
+        self.0.call_within(QUERY_TIMEOUT, operation, work)
     }
 }
 
 impl Snapshot for PostgresSnapshot {
     fn records(&mut self, from: u64) -> Result<Vec<Record>, StoreError> {
-        self.call("read the journal", async |link| records(link, from).await)
+        self.call("read the journal", async |connection| read_records(connection, from).await)
     }
 
-    /// A cursor remembers where it was, so only its first page looks at `after`.
-    fn page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
-        let doing = format!("read the table {}", table.name);
-        let open = after.is_none().then(|| cursor(table));
-        self.call(&doing, async |link| {
+    /// The cursor keeps its position, so `after` only tells whether this is the first page.
+    fn table_page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
+        let operation = format!("read the table {}", table.name);
+        let open = after.is_none().then(|| declare_cursor_sql(table));
+        self.call(&operation, async |connection| {
             if let Some(open) = open {
-                link.client.batch_execute(&open).await.map_err(read_fault(&doing))?;
+                connection.client.batch_execute(&open).await.map_err(map_read_error(&operation))?;
             }
-            let fetch = format!("FETCH {PAGE} FROM examined");
-            let rows = link.client.query(&fetch, &[]).await.map_err(read_fault(&doing))?;
-            rows.iter().map(cells).collect()
+            let fetch = format!("FETCH {PAGE_ROWS} FROM verified_table");
+            let rows = connection.client.query(&fetch, &[]).await.map_err(map_read_error(&operation))?;
+            rows.iter().map(row_values).collect()
         })
     }
 
-    fn version(&mut self) -> Result<Option<i64>, StoreError> {
-        self.call("read the version of the tables", async |link| leader::version(link).await)
+    fn schema_version(&mut self) -> Result<Option<i64>, StoreError> {
+        self.call("read the schema version", async |connection| leader::schema_version(connection).await)
     }
 
-    fn broken_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
-        let all = self.call("read savepoints", async |link| wholes(link, i64::MAX).await)?;
-        savepoint::broken(&all, |seq, number| {
-            self.call("read a savepoint", async |link| read_chunk(link, seq, number).await)
+    fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
+        let all =
+            self.call("read savepoints", async |connection| complete_savepoints(connection, i64::MAX).await)?;
+        savepoint::unreadable_savepoints(&all, |seq, number| {
+            self.call("read a savepoint", async |connection| read_chunk(connection, seq, number).await)
         })
     }
 }
 
-fn cursor(table: &Table) -> String {
-    // Texts in the order of their bytes, as in the database that they are compared with.
-    let key = |column: &crate::deep::Column| match column.is_text {
+fn declare_cursor_sql(table: &Table) -> String {
+    // Texts in byte order, as in the scratch database.
+    let key = |column: &crate::snapshot::Column| match column.is_text {
         true => format!("\"{}\" COLLATE \"C\"", column.name),
         false => format!("\"{}\"", column.name),
     };
-    let order: Vec<String> = table.keys().map(key).collect();
+    let order: Vec<String> = table.key_columns().map(key).collect();
     format!(
-        "CLOSE ALL; DECLARE examined NO SCROLL CURSOR FOR SELECT {} FROM \"{}\" ORDER BY {}",
+        "CLOSE ALL; DECLARE verified_table NO SCROLL CURSOR FOR SELECT {} FROM \"{}\" ORDER BY {}",
         table.column_list(),
         table.name,
         order.join(", ")

@@ -1,4 +1,4 @@
-//! TLS towards PostgreSQL, with the words of libpq: `sslmode`, `sslrootcert`, `sslcert` and `sslkey`.
+//! TLS to PostgreSQL, with the options of libpq: `sslmode`, `sslrootcert`, `sslcert` and `sslkey`.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 use super::config::{PostgresConfig, SslMode};
 use crate::error::StoreError;
 
-/// `sslrootcert=system`: where Linux distributions keep the certificates of public CAs.
+/// `sslrootcert=system`: files in which Linux distributions keep the certificates of public CAs.
 const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -34,15 +34,15 @@ const SYSTEM_ROOTS: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// How every connection to one PostgreSQL server is encrypted.
+/// TLS configuration of all connections to one PostgreSQL server.
 #[derive(Clone)]
 pub struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// Read the certificates. Also made where `sslmode` is `disable`, because the driver asks for a value.
-    pub fn of(config: &PostgresConfig) -> Result<Tls, StoreError> {
+    /// Read the certificates. Also needed with `sslmode=disable`, because the driver requires a value.
+    pub fn from_config(config: &PostgresConfig) -> Result<Tls, StoreError> {
         let provider = Arc::new(ring::default_provider());
-        let verifier = Arc::new(Verifier::of(config, &provider)?);
+        let verifier = Arc::new(Verifier::from_config(config, &provider)?);
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| StoreError::Misconfigured(format!("TLS cannot be used: {error}")))?
@@ -70,61 +70,61 @@ fn certificates(key: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, 
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(unusable(key, file))?;
     match found.is_empty() {
-        true => Err(unusable(key, file)("it holds no certificate in PEM")),
+        true => Err(unusable(key, file)("it contains no certificate in PEM")),
         false => Ok(found),
     }
 }
 
 fn unusable<E: std::fmt::Display>(key: &str, file: &Path) -> impl Fn(E) -> StoreError {
-    let place = format!("`{key}` of PostgreSQL, file `{}`", file.display());
-    move |error| StoreError::Misconfigured(format!("{place}, cannot be used: {error}"))
+    let subject = format!("`{key}` of PostgreSQL, file `{}`", file.display());
+    move |error| StoreError::Misconfigured(format!("{subject}, cannot be used: {error}"))
 }
 
-/// Judges the certificate of the server as `sslmode` says.
+/// Verifies the server certificate according to `sslmode`.
 #[derive(Debug)]
 struct Verifier {
     /// `None` accepts any certificate: `prefer`, and `require` without `sslrootcert`.
-    roots: Option<Roots>,
-    /// Whether the name must fit as well: `verify-full`.
-    check_name: bool,
+    roots: Option<TrustedRoots>,
+    /// True for `verify-full`.
+    check_host_name: bool,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Whose signature counts.
+/// Certificates of `sslrootcert`.
 #[derive(Debug)]
-struct Roots {
+struct TrustedRoots {
     file: String,
-    chain: Arc<WebPkiServerVerifier>,
-    /// A certificate that is itself in the file is trusted like by libpq, also if it is self-signed.
-    own: Vec<CertificateDer<'static>>,
+    chain_verifier: Arc<WebPkiServerVerifier>,
+    /// As in libpq, a server certificate that is itself in the file is trusted, also if it is self-signed.
+    certificates: Vec<CertificateDer<'static>>,
 }
 
 impl Verifier {
-    fn of(config: &PostgresConfig, provider: &Arc<CryptoProvider>) -> Result<Verifier, StoreError> {
+    fn from_config(config: &PostgresConfig, provider: &Arc<CryptoProvider>) -> Result<Verifier, StoreError> {
         let needs_roots = matches!(config.sslmode, SslMode::VerifyCa | SslMode::VerifyFull);
         let roots = match (&config.sslrootcert, config.sslmode) {
             (_, SslMode::Disable | SslMode::Prefer) => None,
-            (Some(file), _) => Some(Roots::read(file, provider)?),
+            (Some(file), _) => Some(TrustedRoots::read(file, provider)?),
             (None, _) if needs_roots => {
                 return Err(StoreError::Misconfigured(format!(
-                    "sslmode `{}` needs to know whom to trust; set `sslrootcert` to the file of the CA, or to `system` \
-                     for the CAs of this machine",
-                    config.sslmode.word()
+                    "sslmode `{}` verifies the server certificate; set `sslrootcert` to the file of the CA, or to \
+                     `system` for the CAs of this machine",
+                    config.sslmode.as_str()
                 )));
             }
             (None, _) => None,
         };
         Ok(Verifier {
             roots,
-            check_name: config.sslmode == SslMode::VerifyFull,
+            check_host_name: config.sslmode == SslMode::VerifyFull,
             algorithms: provider.signature_verification_algorithms,
         })
     }
 
-    /// What a person reads who has to find the right file or name.
-    fn explain(&self, roots: &Roots, name: &ServerName<'_>, error: rustls::Error) -> rustls::Error {
+    /// Replace a rustls error by a message that names the file or host name to correct.
+    fn explain(&self, roots: &TrustedRoots, name: &ServerName<'_>, error: rustls::Error) -> rustls::Error {
         let server = name.to_str();
-        let said = match &error {
+        let message = match &error {
             rustls::Error::InvalidCertificate(problem) => match problem {
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
                     "the certificate of `{server}` is not signed by a CA in `{}` (sslrootcert); use the file of the CA \
@@ -141,23 +141,23 @@ impl Verifier {
             },
             _ => return error,
         };
-        CertificateError::Other(OtherError(Arc::new(io::Error::other(said)))).into()
+        CertificateError::Other(OtherError(Arc::new(io::Error::other(message)))).into()
     }
 }
 
-impl Roots {
-    fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Roots, StoreError> {
+impl TrustedRoots {
+    fn read(file: &Path, provider: &Arc<CryptoProvider>) -> Result<TrustedRoots, StoreError> {
         let file = match file.as_os_str() == "system" {
             true => system_roots()?,
             false => file,
         };
-        let own = certificates("sslrootcert", file)?;
+        let certificates = certificates("sslrootcert", file)?;
         let mut store = RootCertStore::empty();
-        store.add_parsable_certificates(own.iter().cloned());
+        store.add_parsable_certificates(certificates.iter().cloned());
         let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider.clone())
             .build()
             .map_err(unusable("sslrootcert", file))?;
-        Ok(Roots { file: file.display().to_string(), chain, own })
+        Ok(TrustedRoots { file: file.display().to_string(), chain_verifier: chain, certificates })
     }
 }
 
@@ -181,18 +181,18 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let Some(roots) = &self.roots else { return Ok(ServerCertVerified::assertion()) };
-        let judged = match roots.own.iter().any(|own| own == end_entity) {
+        let verified = match roots.certificates.iter().any(|certificate| certificate == end_entity) {
             true => ParsedCertificate::try_from(end_entity)
                 .and_then(|parsed| rustls::client::verify_server_name(&parsed, name))
                 .map(|()| ServerCertVerified::assertion()),
-            false => roots.chain.verify_server_cert(end_entity, intermediates, name, ocsp, now),
+            false => roots.chain_verifier.verify_server_cert(end_entity, intermediates, name, ocsp, now),
         };
-        match judged {
-            // The name is looked at last, so the chain is good.
+        match verified {
+            // The name is checked last, so the chain is valid.
             Err(rustls::Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if !self.check_name => Ok(ServerCertVerified::assertion()),
-            judged => judged.map_err(|error| self.explain(roots, name, error)),
+            )) if !self.check_host_name => Ok(ServerCertVerified::assertion()),
+            verified => verified.map_err(|error| self.explain(roots, name, error)),
         }
     }
 
@@ -219,14 +219,14 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// One handshake that is about to begin.
+/// A TLS handshake to be made.
 pub struct Handshake {
     connector: TlsConnector,
     host: String,
 }
 
 impl MakeTlsConnect<Socket> for Tls {
-    type Stream = Encrypted;
+    type Stream = EncryptedStream;
     type TlsConnect = Handshake;
     type Error = io::Error;
 
@@ -236,41 +236,40 @@ impl MakeTlsConnect<Socket> for Tls {
 }
 
 impl TlsConnect<Socket> for Handshake {
-    type Stream = Encrypted;
+    type Stream = EncryptedStream;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream>> + Send>>;
 
     fn connect(self, socket: Socket) -> Self::Future {
         Box::pin(async move {
             let name = ServerName::try_from(self.host.clone())
                 .map_err(|_| io::Error::other(format!("`{}` is not a host name", self.host)))?;
-            self.connector.connect(name, socket).await.map(Encrypted).map_err(plainly)
+            self.connector.connect(name, socket).await.map(EncryptedStream).map_err(unwrap_certificate_error)
         })
     }
 }
 
-/// Our own words about a certificate, without the library's wrapping around them.
-fn plainly(error: io::Error) -> io::Error {
+/// The message of [`Verifier::explain`], without the error types that rustls wraps around it.
+fn unwrap_certificate_error(error: io::Error) -> io::Error {
     let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {
-        Some(rustls::Error::InvalidCertificate(CertificateError::Other(said))) => {
-            io::Error::other(said.0.to_string())
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(message))) => {
+            io::Error::other(message.0.to_string())
         }
         _ => error,
     }
 }
 
-/// An encrypted connection.
-pub struct Encrypted(tokio_rustls::client::TlsStream<Socket>);
+pub struct EncryptedStream(tokio_rustls::client::TlsStream<Socket>);
 
-impl TlsStream for Encrypted {
-    /// Passwords are not bound to the connection: `verify-full` already tells which server answers.
+impl TlsStream for EncryptedStream {
+    /// No channel binding: `verify-full` already authenticates the server.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for Encrypted {
+impl AsyncRead for EncryptedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -280,7 +279,7 @@ impl AsyncRead for Encrypted {
     }
 }
 
-impl AsyncWrite for Encrypted {
+impl AsyncWrite for EncryptedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

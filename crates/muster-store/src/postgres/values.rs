@@ -1,4 +1,4 @@
-//! Values on their way into PostgreSQL and out of it, one by one or as whole columns.
+//! Conversion of values to and from PostgreSQL, singly or as arrays for bulk statements.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ use crate::error::StoreError;
 use crate::tables::Value;
 
 impl Value {
-    /// The type to say when there is no prepared statement to ask.
+    /// Parameter type, for queries without a prepared statement.
     pub fn postgres_type(&self) -> Type {
         match self {
             Value::Int(_) => Type::INT8,
@@ -37,11 +37,11 @@ impl ToSql for Value {
     to_sql_checked!();
 }
 
-/// The same parameter of many changes, as one array.
+/// One parameter of many changes, as an array.
 #[derive(Debug)]
-pub struct Column<'a>(pub Vec<&'a Value>);
+pub struct ArrayParameter<'a>(pub Vec<&'a Value>);
 
-impl ToSql for Column<'_> {
+impl ToSql for ArrayParameter<'_> {
     fn to_sql(&self, ty: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         if *ty == Type::INT8_ARRAY { self.numbers()?.to_sql(ty, out) } else { self.texts()?.to_sql(ty, out) }
     }
@@ -53,12 +53,12 @@ impl ToSql for Column<'_> {
     to_sql_checked!();
 }
 
-impl Column<'_> {
+impl ArrayParameter<'_> {
     fn numbers(&self) -> Result<Vec<Option<i64>>, String> {
         let number = |value: &&Value| match value {
             Value::Int(number) => Ok(Some(*number)),
             Value::Null => Ok(None),
-            other => Err(format!("{other:?} in a column of numbers")),
+            other => Err(format!("{other:?} in an array of numbers")),
         };
         self.0.iter().map(number).collect()
     }
@@ -69,23 +69,22 @@ impl Column<'_> {
             .map(|value| match value {
                 Value::Text(text) => Ok(Some(text.as_str())),
                 Value::Null => Ok(None),
-                other => Err(format!("{other:?} in a column of texts")),
+                other => Err(format!("{other:?} in an array of texts")),
             })
             .collect()
     }
 }
 
-/// The cells of a row.
-pub fn cells(row: &Row) -> Result<Vec<Value>, StoreError> {
-    (0..row.len()).map(|column| cell(row, column)).collect()
+pub fn row_values(row: &Row) -> Result<Vec<Value>, StoreError> {
+    (0..row.len()).map(|column| column_value(row, column)).collect()
 }
 
-fn cell(row: &Row, column: usize) -> Result<Value, StoreError> {
+fn column_value(row: &Row, column: usize) -> Result<Value, StoreError> {
     let value = match *row.columns()[column].type_() {
         Type::INT8 => row.try_get::<_, Option<i64>>(column).map(Value::from),
         Type::INT4 => row.try_get::<_, Option<i32>>(column).map(Value::from),
         Type::BOOL => row.try_get::<_, Option<bool>>(column).map(Value::from),
         _ => row.try_get::<_, Option<String>>(column).map(|text| text.map_or(Value::Null, Value::Text)),
     };
-    value.map_err(|error| StoreError::broken(format!("a column could not be read: {error}")))
+    value.map_err(|error| StoreError::invariant_violated(format!("a column cannot be decoded: {error}")))
 }

@@ -1,9 +1,9 @@
-//! The database file: where it lies, how it is opened, and whether it is whole.
+//! The SQLite file: its path, connections to it, and detection of truncation.
 //!
-//! SQLite survives the loss of power by itself. It does not notice when someone has cut a file off: a short
-//! database looks fine until a missing page is read, and a short log shows old pages beside newer ones that had
-//! already been copied over. So every writing transaction counts up a number in the first page, and whoever is
-//! about to lead compares what the file itself says with what it says through the log.
+//! SQLite survives a loss of power by itself. It does not detect a truncated file: a truncated database looks fine
+//! until a missing page is read, and a truncated log shows old pages beside newer ones that a checkpoint had already
+//! copied. So every write transaction increments a counter in the first page, and a new leader compares the counter in
+//! the file with the counter as read through the log.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,149 +12,163 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::fault::{damaged, fault, read_fault};
-use super::turns::Turns;
+use super::error_mapping::{corrupt_file, map_read_error, map_write_error};
+use super::write_queue::WriteQueue;
 use crate::error::StoreError;
-use crate::private;
-use crate::term::random_number;
+use crate::leader_epoch::random_number;
+use crate::private_files;
 
-/// Long enough for a savepoint chunk or a checkpoint on a slow disk.
+/// Enough for a savepoint chunk or a checkpoint on a slow disk.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pages in the log before they are copied into the database: 32 MiB. Pages that change often, such as the ends
-/// of tables, are then copied once for hundreds of commits; reading the log after a crash stays far below a second.
+/// Pages in the log at which a checkpoint copies them into the database: 32 MiB. Pages that change often, such as the
+/// ends of tables, are then copied once per hundreds of commits; reading the log after a crash takes far less than a
+/// second.
 const CHECKPOINT_PAGES: u32 = 8_192;
-/// The projection alone has more than thirty statements.
+/// The projection alone has more than thirty prepared statements.
 const STATEMENTS_CACHED: usize = 96;
 
-/// Where a database lies. A throwaway one is removed with its folder.
+/// Path of a database. A temporary database is deleted with its folder.
 #[derive(Debug)]
-pub struct Place {
+pub struct DatabaseFile {
     pub path: PathBuf,
-    pub(super) throwaway: bool,
-    /// The journal and the savepoints write to one file.
-    pub turns: Turns,
+    pub(super) is_temporary: bool,
+    /// Serialises the writes of the journal and the savepoints.
+    pub write_queue: WriteQueue,
 }
 
-impl Place {
-    /// The place for a path; `:memory:` gets a folder of its own. Readers and the writer need one database
-    /// between them, which a database in memory cannot be without making them wait for each other.
-    pub fn of(path: &Path) -> Result<Place, StoreError> {
+impl DatabaseFile {
+    /// `:memory:` gets a temporary folder: readers and the writer share one database, and they would block each other
+    /// in an in-memory database of SQLite.
+    pub fn at_path(path: &Path) -> Result<DatabaseFile, StoreError> {
         if path.as_os_str() != ":memory:" {
-            return Ok(Place { path: path.to_path_buf(), throwaway: false, turns: Turns::default() });
+            return Ok(DatabaseFile {
+                path: path.to_path_buf(),
+                is_temporary: false,
+                write_queue: WriteQueue::default(),
+            });
         }
         let name = format!("muster-{:016x}", random_number()?);
         let folder = std::env::temp_dir().join(name);
-        private::make_folder(&folder).map_err(|error| {
-            StoreError::unavailable(format!("make the folder `{}`", folder.display()), error)
+        private_files::create_folder_if_missing(&folder).map_err(|error| {
+            StoreError::unavailable(format!("create the folder `{}`", folder.display()), error)
         })?;
-        Ok(Place { path: folder.join("muster.db"), throwaway: true, turns: Turns::default() })
+        Ok(DatabaseFile {
+            path: folder.join("muster.db"),
+            is_temporary: true,
+            write_queue: WriteQueue::default(),
+        })
     }
 
-    /// A connection that writes.
-    pub fn writer(&self) -> Result<Connection, StoreError> {
-        let doing = self.opening();
-        // SQLite gives its log and its index the mode of the database file.
-        private::make_file(&self.path).map_err(|error| StoreError::unavailable(&doing, error))?;
-        ["-wal", "-shm"].iter().for_each(|ending| private::close_to_others(&beside(&self.path, ending)));
-        let connection = Connection::open(&self.path).map_err(fault(&doing))?;
-        let synchronous = if self.throwaway { "OFF" } else { "FULL" };
+    pub fn open_writer(&self) -> Result<Connection, StoreError> {
+        let operation = self.open_operation();
+        // SQLite creates its log and its shared-memory index with the mode of the database file.
+        private_files::create_file_if_missing(&self.path)
+            .map_err(|error| StoreError::unavailable(&operation, error))?;
+        ["-wal", "-shm"]
+            .iter()
+            .for_each(|ending| private_files::remove_access_of_others(&path_with_suffix(&self.path, ending)));
+        let connection = Connection::open(&self.path).map_err(map_write_error(&operation))?;
+        let synchronous = if self.is_temporary { "OFF" } else { "FULL" };
         let pragmas = format!(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA foreign_keys = ON; \
              PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}; PRAGMA journal_size_limit = 67108864; \
              PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;"
         );
-        connection.busy_timeout(BUSY_TIMEOUT).map_err(fault(&doing))?;
-        connection.execute_batch(&pragmas).map_err(fault(&doing))?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(map_write_error(&operation))?;
+        connection.execute_batch(&pragmas).map_err(map_write_error(&operation))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
         Ok(connection)
     }
 
-    /// A connection that only reads.
-    pub fn reader(&self) -> Result<Connection, StoreError> {
-        let doing = format!("open `{}` for reading", self.path.display());
+    pub fn open_reader(&self) -> Result<Connection, StoreError> {
+        let operation = format!("open `{}` for reading", self.path.display());
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.path, flags).map_err(read_fault(&doing))?;
-        connection.busy_timeout(BUSY_TIMEOUT).map_err(read_fault(&doing))?;
+        let connection =
+            Connection::open_with_flags(&self.path, flags).map_err(map_read_error(&operation))?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(map_read_error(&operation))?;
         Ok(connection)
     }
 
-    /// Open the database for the leader, after looking whether it is whole.
-    pub fn writer_of_whole_file(&self) -> Result<Connection, StoreError> {
+    /// Open the database for the leader, and check that it is not truncated.
+    pub fn open_verified_writer(&self) -> Result<Connection, StoreError> {
         let before = Header::read(&self.path)?;
         if before.is_none() && wal_length(&self.path) > 0 {
-            return Err(damaged(&self.opening(), "it is empty, but its log is not"));
+            return Err(corrupt_file(
+                &self.open_operation(),
+                "the database file is empty but its write-ahead log is not",
+            ));
         }
-        let connection = self.writer()?;
+        let connection = self.open_writer()?;
         if let Some(header) = before {
-            self.check_whole(&connection, &header)?;
+            self.check_not_truncated(&connection, &header)?;
         }
         Ok(connection)
     }
 
-    fn check_whole(&self, connection: &Connection, header: &Header) -> Result<(), StoreError> {
-        let opening = self.opening();
-        if header.is_short() {
-            // Fine if a checkpoint was interrupted: then the missing pages are in the log, and all is readable.
-            let said: String = connection
+    fn check_not_truncated(&self, connection: &Connection, header: &Header) -> Result<(), StoreError> {
+        let opening = self.open_operation();
+        if header.is_truncated() {
+            // An interrupted checkpoint is harmless: the missing pages are in the log.
+            let result: String = connection
                 .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-                .map_err(fault(&opening))?;
-            if said != "ok" {
-                return Err(damaged(&opening, &format!("it is shorter than it was; {said}")));
+                .map_err(map_write_error(&opening))?;
+            if result != "ok" {
+                return Err(corrupt_file(&opening, &format!("the file is truncated; {result}")));
             }
         }
-        let through_log: u32 = count_writes(connection).map_err(fault(&opening))?;
-        // Counted modulo 2^31: the difference tells which is older.
-        let behind = header.writes.wrapping_sub(through_log) & WRITES_MASK;
-        if behind != 0 && behind < WRITES_MASK / 2 {
-            let problem = format!("its log was cut off, {behind} transactions are missing");
-            return Err(damaged(&opening, &problem));
+        let through_log: u32 = write_count(connection).map_err(map_write_error(&opening))?;
+        // The counter wraps at 2^31, so the sign of the difference tells which count is older.
+        let behind = header.write_count.wrapping_sub(through_log) & WRITE_COUNT_MASK;
+        if behind != 0 && behind < WRITE_COUNT_MASK / 2 {
+            let problem = format!("the write-ahead log is truncated: {behind} transactions are missing");
+            return Err(corrupt_file(&opening, &problem));
         }
         Ok(())
     }
 
-    /// A log beside an empty file is damage, not a new database.
+    /// An empty file with a log is corrupt, not a new database.
     pub(super) fn is_missing_or_empty(&self) -> bool {
         matches!(Header::read(&self.path), Ok(None)) && wal_length(&self.path) == 0
     }
 
-    fn opening(&self) -> String {
+    fn open_operation(&self) -> String {
         format!("open `{}`", self.path.display())
     }
 }
 
-impl Drop for Place {
+impl Drop for DatabaseFile {
     fn drop(&mut self) {
-        if let Some(folder) = self.path.parent().filter(|_| self.throwaway) {
-            // A folder that stays behind in the temporary folder is not worth stopping for.
+        if let Some(folder) = self.path.parent().filter(|_| self.is_temporary) {
+            // A temporary folder that cannot be deleted is no reason to fail.
             let _ = std::fs::remove_dir_all(folder);
         }
     }
 }
 
 /// `user_version` is a signed 32-bit number.
-const WRITES_MASK: u32 = 0x7fff_ffff;
+const WRITE_COUNT_MASK: u32 = 0x7fff_ffff;
 
-/// How many transactions have written to the database.
-fn count_writes(connection: &Connection) -> rusqlite::Result<u32> {
+/// Number of write transactions, modulo 2^31.
+fn write_count(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }
 
-/// To be called in every writing transaction.
-pub fn count_this_write(connection: &Connection) -> rusqlite::Result<()> {
-    let next = count_writes(connection)?.wrapping_add(1) & WRITES_MASK;
+/// Must be called in every write transaction.
+pub fn increment_write_count(connection: &Connection) -> rusqlite::Result<()> {
+    let next = write_count(connection)?.wrapping_add(1) & WRITE_COUNT_MASK;
     connection.execute_batch(&format!("PRAGMA user_version = {next}"))
 }
 
-/// What the file itself says, without its log. The offsets are those of the SQLite file format.
+/// Header of the database file, without its log. The offsets are those of the SQLite file format.
 struct Header {
     page_size: u64,
     pages: u64,
-    writes: u32,
+    write_count: u32,
     file_length: u64,
 }
 
 impl Header {
-    /// `None` if there is no file yet, or an empty one.
+    /// `None` if the file does not exist or is empty.
     fn read(path: &Path) -> Result<Option<Header>, StoreError> {
         let opening = format!("open `{}`", path.display());
         let mut bytes = [0_u8; 100];
@@ -167,7 +181,8 @@ impl Header {
         if file_length == 0 {
             return Ok(None);
         }
-        file.read_exact(&mut bytes).map_err(|_| damaged(&opening, "it is shorter than its header"))?;
+        file.read_exact(&mut bytes)
+            .map_err(|_| corrupt_file(&opening, "the file is shorter than its header"))?;
         Ok(Some(Header::parse(&bytes, file_length)))
     }
 
@@ -178,21 +193,21 @@ impl Header {
             1 => 65_536,
             size => u64::from(size),
         };
-        Header { page_size, pages: u64::from(number(28)), writes: number(60), file_length }
+        Header { page_size, pages: u64::from(number(28)), write_count: number(60), file_length }
     }
 
-    fn is_short(&self) -> bool {
+    fn is_truncated(&self) -> bool {
         self.file_length < self.pages * self.page_size
     }
 }
 
 fn wal_length(path: &Path) -> u64 {
-    std::fs::metadata(beside(path, "-wal")).map_or(0, |facts| facts.len())
+    std::fs::metadata(path_with_suffix(path, "-wal")).map_or(0, |facts| facts.len())
 }
 
-/// A file that SQLite keeps beside its database.
-fn beside(path: &Path, ending: &str) -> PathBuf {
+/// Path of a file that SQLite keeps beside its database.
+fn path_with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(ending);
+    name.push(suffix);
     PathBuf::from(name)
 }

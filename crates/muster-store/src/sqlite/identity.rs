@@ -1,36 +1,36 @@
-//! Which cluster a file holds, read without changing it.
+//! Reads the id of the cluster in a SQLite file without changing the file.
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::file::Place;
-use crate::journal::Identity;
+use super::file::DatabaseFile;
+use crate::journal::ClusterIdentity;
 
-impl Place {
-    /// What cannot be read is left to the leader, which says what is wrong with the file.
-    pub fn identity(&self) -> Identity {
-        if self.throwaway {
-            return Identity::Unknown;
+impl DatabaseFile {
+    /// `Unknown` if the file cannot be read; `acquire_leadership` reports why.
+    pub fn cluster_identity(&self) -> ClusterIdentity {
+        if self.is_temporary {
+            return ClusterIdentity::Unknown;
         }
         if self.is_missing_or_empty() {
-            return Identity::Empty;
+            return ClusterIdentity::Empty;
         }
-        let read = self.reader().ok().and_then(|connection| identity(&connection).ok());
-        read.unwrap_or(Identity::Unknown)
+        let read = self.open_reader().ok().and_then(|connection| read_cluster_identity(&connection).ok());
+        read.unwrap_or(ClusterIdentity::Unknown)
     }
 }
 
-fn identity(connection: &Connection) -> rusqlite::Result<Identity> {
+fn read_cluster_identity(connection: &Connection) -> rusqlite::Result<ClusterIdentity> {
     let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).optional();
     let table =
         |name: &str| one(&format!("SELECT name FROM sqlite_master WHERE type = 'table' AND name = '{name}'"));
     if table("cluster")?.is_some()
         && let Some(cluster) = one("SELECT cluster_id FROM cluster WHERE id = 1")?
     {
-        return Ok(Identity::Cluster(cluster));
+        return Ok(ClusterIdentity::Cluster(cluster));
     }
     if table("journal")?.is_none() {
-        return Ok(Identity::Empty);
+        return Ok(ClusterIdentity::Empty);
     }
     let first = one("SELECT kind FROM journal LIMIT 1")?;
-    Ok(if first.is_some() { Identity::Unnamed } else { Identity::Empty })
+    Ok(if first.is_some() { ClusterIdentity::Unnamed } else { ClusterIdentity::Empty })
 }

@@ -1,26 +1,26 @@
-//! A consistent view of a SQLite file for one that examines all of it, and the scratch database it compares with.
+//! Consistent view of a SQLite file for verification, and the scratch database that it is compared with.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::{Connection, TransactionBehavior};
 
-use super::fault::{fault, read_fault};
-use super::file::Place;
-use super::{last_record, leader, reads, records, write_batch};
-use crate::deep::{Snapshot, Table};
+use super::error_mapping::{map_read_error, map_write_error};
+use super::file::DatabaseFile;
+use super::{last_record, leader, read_pool, read_records, write_batch};
 use crate::error::StoreError;
 use crate::migrations;
 use crate::record::{Entry, Record};
-use crate::replay::PAGE;
-use crate::savepoint::{self, Whole};
+use crate::replay::PAGE_ROWS;
+use crate::savepoint::{self, CompleteSavepoint};
+use crate::snapshot::{Snapshot, Table};
 use crate::tables::Value;
 
-/// A consistent view of a file. It must exist: a look makes no database.
-pub fn snapshot(path: &Path) -> Result<Box<dyn Snapshot>, StoreError> {
-    let place = Place::of(path)?;
-    let connection = place.reader()?;
-    connection.execute_batch("BEGIN").map_err(read_fault("begin to read"))?;
+/// Open a consistent view. The file must exist: verification creates no database.
+pub fn open_snapshot(path: &Path) -> Result<Box<dyn Snapshot>, StoreError> {
+    let file = DatabaseFile::at_path(path)?;
+    let connection = file.open_reader()?;
+    connection.execute_batch("BEGIN").map_err(map_read_error("begin a read-only snapshot"))?;
     Ok(Box::new(SqliteSnapshot { connection }))
 }
 
@@ -30,59 +30,64 @@ struct SqliteSnapshot {
 
 impl Snapshot for SqliteSnapshot {
     fn records(&mut self, from: u64) -> Result<Vec<Record>, StoreError> {
-        records(&self.connection, from)
+        read_records(&self.connection, from)
     }
 
-    fn page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
+    fn table_page(&mut self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
         page(&self.connection, table, after)
     }
 
-    fn version(&mut self) -> Result<Option<i64>, StoreError> {
-        let sql = format!("SELECT max(version) FROM {}", migrations::HISTORY);
-        // Without a history there are no tables.
+    fn schema_version(&mut self) -> Result<Option<i64>, StoreError> {
+        let sql = format!("SELECT max(version) FROM {}", migrations::HISTORY_TABLE);
+        // Without a history table there are no tables.
         Ok(self.connection.query_row(&sql, [], |row| row.get(0)).unwrap_or(None))
     }
 
-    fn broken_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
+    fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
         let sql = "SELECT seq, chunks, bytes FROM savepoints WHERE complete = 1 ORDER BY seq";
-        let whole =
-            |row: &rusqlite::Row<'_>| Ok(Whole { seq: row.get(0)?, chunks: row.get(1)?, bytes: row.get(2)? });
-        let wholes = self
+        let complete = |row: &rusqlite::Row<'_>| {
+            Ok(CompleteSavepoint { seq: row.get(0)?, chunks: row.get(1)?, bytes: row.get(2)? })
+        };
+        let savepoints = self
             .connection
             .prepare(sql)
-            .and_then(|mut list| list.query_map([], whole)?.collect::<rusqlite::Result<Vec<Whole>>>())
-            .map_err(read_fault("read savepoints"))?;
-        savepoint::broken(&wholes, |seq, number| super::savepoints::read_chunk(&self.connection, seq, number))
+            .and_then(|mut list| {
+                list.query_map([], complete)?.collect::<rusqlite::Result<Vec<CompleteSavepoint>>>()
+            })
+            .map_err(map_read_error("read savepoints"))?;
+        savepoint::unreadable_savepoints(&savepoints, |seq, number| {
+            super::savepoints::read_chunk(&self.connection, seq, number)
+        })
     }
 }
 
-/// A throwaway database with the tables of this release.
-pub struct Scratch {
-    // The connection goes before the folder it lies in.
+/// Temporary database with the schema of this release.
+pub struct ScratchDatabase {
+    // Dropped before `_file`, which deletes the folder.
     connection: Connection,
-    _place: Arc<Place>,
+    _file: Arc<DatabaseFile>,
 }
 
-/// Make one.
-pub fn scratch() -> Result<Scratch, StoreError> {
-    let place = Arc::new(Place::of(Path::new(":memory:"))?);
-    let mut connection = place.writer()?;
+pub fn create_scratch_database() -> Result<ScratchDatabase, StoreError> {
+    let file = Arc::new(DatabaseFile::at_path(Path::new(":memory:"))?);
+    let mut connection = file.open_writer()?;
     leader::migrate(&mut connection)?;
-    Ok(Scratch { connection, _place: place })
+    Ok(ScratchDatabase { connection, _file: file })
 }
 
-impl Scratch {
-    /// Write entries behind those that are there, whichever their epoch.
+impl ScratchDatabase {
+    /// Append entries of any epoch.
     pub fn write(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
-        let doing = fault("write the tables a second time");
-        let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&doing)?;
-        let (_, link) = last_record(&tx)?;
-        write_batch(&tx, batch, link)?;
-        tx.commit().map_err(&doing)
+        let map_error = map_write_error("rebuild the tables from the journal");
+        let tx =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&map_error)?;
+        let (_, chain_end) = last_record(&tx)?;
+        write_batch(&tx, batch, chain_end)?;
+        tx.commit().map_err(&map_error)
     }
 
     pub fn rows(&self, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
-        reads::query(&self.connection, sql, values).map_err(read_fault("read the tables"))
+        read_pool::query(&self.connection, sql, values).map_err(map_read_error("read the tables"))
     }
 
     pub fn page(&self, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
@@ -95,7 +100,7 @@ fn page(
     table: &Table,
     after: Option<&[Value]>,
 ) -> Result<Vec<Vec<Value>>, StoreError> {
-    let keys: Vec<String> = table.keys().map(|column| format!("\"{}\"", column.name)).collect();
+    let keys: Vec<String> = table.key_columns().map(|column| format!("\"{}\"", column.name)).collect();
     let keys = keys.join(", ");
     let values: Vec<String> =
         (1..=after.map_or(0, <[Value]>::len)).map(|number| format!("${number}")).collect();
@@ -104,10 +109,10 @@ fn page(
         None => String::new(),
     };
     let sql = format!(
-        "SELECT {} FROM \"{}\" {beyond} ORDER BY {keys} LIMIT {PAGE}",
+        "SELECT {} FROM \"{}\" {beyond} ORDER BY {keys} LIMIT {PAGE_ROWS}",
         table.column_list(),
         table.name
     );
-    let doing = format!("read the table {}", table.name);
-    reads::query(connection, &sql, after.unwrap_or_default()).map_err(read_fault(&doing))
+    let operation = format!("read the table {}", table.name);
+    read_pool::query(connection, &sql, after.unwrap_or_default()).map_err(map_read_error(&operation))
 }

@@ -1,15 +1,16 @@
-//! Rows of attempts: each try at running a job, and what it was charged.
+//! Rows of attempts: placement, start, stop and end, with the charge of each attempt.
 
 use std::collections::BTreeSet;
 
-use muster_core::event::{Back, Held, Next};
-use muster_core::job::{Demand, Exit, PlacedTask, StopCause};
-use muster_core::ledger::Charge;
+use muster_core::facts::event::{NextPhase, RequeueCause};
+use muster_core::objects::charge::{Charge, HeldResources};
+use muster_core::objects::demand::Demand;
+use muster_core::objects::job::{Exit, PlacedTask, StopCause};
 use muster_core::{JobId, NodeId, Timestamp};
 
-use super::jobs::state_of;
+use super::jobs::final_state;
 use super::leases;
-use super::{Bulk, Change, Rows, Statement, Value, idx};
+use super::{BoundStatement, BulkStatement, ExpectedRows, Statement, Value, index_column};
 
 static ADD_ATTEMPT: Statement = Statement {
     name: "add an attempt",
@@ -20,8 +21,8 @@ static ADD_ATTEMPT: Statement = Statement {
           COALESCE(CAST(?9 AS BIGINT), gpu_milli), COALESCE(CAST(?10 AS BIGINT), gpu_memory_mib), \
           COALESCE(CAST(?11 AS BIGINT), cpus), COALESCE(CAST(?12 AS BIGINT), memory_mib) \
           FROM jobs WHERE number = ?1 AND idx = ?2",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes, \
               gpu_milli, gpu_memory_mib, cpus, memory_mib) \
               SELECT j.number, j.idx, u.attempt, j.id, u.seq, j.tenant, u.epoch, 'Starting', u.at, u.gpus, u.nodes, \
@@ -31,7 +32,7 @@ static ADD_ATTEMPT: Statement = Statement {
               $7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[]) \
               AS u (number, idx, attempt, seq, epoch, at, gpus, nodes, gpu_milli, gpu_memory_mib, cpus, memory_mib) \
               JOIN jobs j ON j.number = u.number AND j.idx = u.idx",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
@@ -40,14 +41,14 @@ static PLACE_JOB: Statement = Statement {
     sql: "UPDATE jobs SET state = 'pending', phase = 'Starting', why = '', attempt = ?3, nodes = ?4, \
           placed_at = ?5, started_at = NULL, exit_code = NULL, signal = NULL \
           WHERE number = ?1 AND idx = ?2 AND phase = 'Queued'",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "UPDATE jobs SET state = 'pending', phase = 'Starting', why = '', attempt = u.attempt, \
               nodes = u.nodes, placed_at = u.at, started_at = NULL, exit_code = NULL, signal = NULL \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bigint[]) \
               AS u (number, idx, attempt, nodes, at) \
               WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.phase = 'Queued'",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
@@ -56,14 +57,14 @@ static START_ATTEMPT: Statement = Statement {
     sql: "UPDATE attempts SET started_at = ?4, \
           state = CASE WHEN state = 'Stopping' THEN state ELSE 'Running' END \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND ended_at IS NULL",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "UPDATE attempts SET started_at = u.at, \
               state = CASE WHEN attempts.state = 'Stopping' THEN attempts.state ELSE 'Running' END \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (number, idx, attempt, at) \
               WHERE attempts.number = u.number AND attempts.idx = u.idx AND attempts.attempt = u.attempt \
               AND attempts.ended_at IS NULL",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
@@ -72,14 +73,14 @@ static START_JOB: Statement = Statement {
     sql: "UPDATE jobs SET started_at = ?4, state = 'running', \
           phase = CASE WHEN phase = 'Stopping' THEN phase ELSE 'Running' END \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND phase IN ('Starting', 'Stopping')",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "UPDATE jobs SET started_at = u.at, state = 'running', \
               phase = CASE WHEN jobs.phase = 'Stopping' THEN jobs.phase ELSE 'Running' END \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS u (number, idx, attempt, at) \
               WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.attempt = u.attempt \
               AND jobs.phase IN ('Starting', 'Stopping')",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
@@ -87,7 +88,7 @@ static STOP_ATTEMPT: Statement = Statement {
     name: "stop an attempt",
     sql: "UPDATE attempts SET state = 'Stopping', stopping_at = ?4, stop_cause = ?5 \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND ended_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -95,7 +96,7 @@ static STOP_JOB: Statement = Statement {
     name: "stop a placed job",
     sql: "UPDATE jobs SET state = 'running', phase = 'Stopping' \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND phase IN ('Starting', 'Running', 'Stopping')",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -106,8 +107,8 @@ static ADD_USAGE: Statement = Statement {
           a.placed_at, CAST(?4 AS BIGINT), CAST(?5 AS BIGINT), CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), \
           CAST(?8 AS BIGINT), CAST(?9 AS BIGINT) FROM jobs AS j JOIN attempts AS a ON a.number = j.number AND a.idx = j.idx \
           WHERE j.number = ?1 AND j.idx = ?2 AND a.attempt = ?3",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "INSERT INTO usage (number, idx, attempt, job, tenant, user_name, gpus, from_ms, to_ms, gpu_ms, \
               cpu_ms, memory_gib_ms, cost_micro, energy_mj) \
               SELECT j.number, j.idx, a.attempt, j.id, j.tenant, j.user_name, \
@@ -117,7 +118,7 @@ static ADD_USAGE: Statement = Statement {
               AS u (number, idx, attempt, at, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, energy_mj) \
               JOIN jobs AS j ON j.number = u.number AND j.idx = u.idx \
               JOIN attempts AS a ON a.number = u.number AND a.idx = u.idx AND a.attempt = u.attempt",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
@@ -127,8 +128,8 @@ static END_ATTEMPT: Statement = Statement {
           gpu_ms = ?10, cpu_ms = ?11, memory_gib_ms = ?12, cost_micro = ?13, charged_until = ?14, \
           cpus = COALESCE(?15, cpus), memory_mib = COALESCE(?16, memory_mib), planned_ms = ?17, cost_per_hour_micro = ?18 \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND ended_at IS NULL",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "UPDATE attempts SET state = u.state, ended_at = u.at, exit = u.exit, exit_code = u.exit_code, \
               signal = u.signal, why = u.why, gpu_ms = u.gpu_ms, cpu_ms = u.cpu_ms, \
               memory_gib_ms = u.memory_gib_ms, cost_micro = u.cost_micro, charged_until = u.charged_until, \
@@ -141,18 +142,18 @@ static END_ATTEMPT: Statement = Statement {
               cost_micro, charged_until, cpus, memory_mib, planned_ms, cost_per_hour_micro) \
               WHERE attempts.number = u.number AND attempts.idx = u.idx \
               AND attempts.attempt = u.attempt AND attempts.ended_at IS NULL",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
-static SETTLE_JOB: Statement = Statement {
-    name: "settle a job whose attempt is over",
+static UPDATE_JOB_AFTER_ATTEMPT: Statement = Statement {
+    name: "update a job after its attempt",
     sql: "UPDATE jobs SET state = ?4, phase = ?5, why = ?6, held_by = ?7, ended_at = ?8, wakes_at = ?9, \
           exit_code = ?10, signal = ?11, preemptions = preemptions + ?12, restarts = restarts + ?13, \
           requeues = requeues + ?14, gpu_ms = gpu_ms + ?15, cpu_ms = cpu_ms + ?16, cost_micro = cost_micro + ?17 \
           WHERE number = ?1 AND idx = ?2 AND attempt = ?3 AND phase IN ('Starting', 'Running', 'Stopping')",
-    rows: Rows::Each,
-    bulk: Some(Bulk {
+    rows: ExpectedRows::OnePerChange,
+    bulk: Some(BulkStatement {
         sql: "UPDATE jobs SET state = u.state, phase = u.phase, why = u.why, held_by = u.held_by, ended_at = u.at, \
               wakes_at = u.wakes_at, exit_code = u.exit_code, signal = u.signal, \
               preemptions = preemptions + u.preempted, restarts = restarts + u.restarted, \
@@ -164,26 +165,26 @@ static SETTLE_JOB: Statement = Statement {
               state, phase, why, held_by, at, wakes_at, exit_code, signal, preempted, restarted, requeued, gpu_ms, \
               cpu_ms, cost_micro) WHERE jobs.number = u.number AND jobs.idx = u.idx AND jobs.attempt = u.attempt \
               AND jobs.phase IN ('Starting', 'Running', 'Stopping')",
-        rows: Rows::Each,
+        rows: ExpectedRows::OnePerChange,
     }),
 };
 
-/// A gang got its slots: the leases begin, and the counters say whether they may.
+/// A gang was placed: its leases begin, and the usage counters check quota and capacity.
 pub fn placed(
     seq: u64,
     job: JobId,
     (attempt, epoch): (u32, u64),
     (tasks, held): (&[PlacedTask], Option<Demand>),
     at: Timestamp,
-) -> Vec<Change> {
+) -> Vec<BoundStatement> {
     let gpus: usize = tasks.iter().map(|task| task.gpus.len()).sum();
     let nodes: BTreeSet<&NodeId> = tasks.iter().map(|task| &task.node).collect();
     let nodes = muster_json::to_string(&nodes);
-    let key = || [Value::from(job.number), idx(job).into(), attempt.into()];
+    let key = || [Value::from(job.number), index_column(job).into(), attempt.into()];
     let with = |rest: Vec<Value>| key().into_iter().chain(rest).collect::<Vec<Value>>();
 
     let mut changes = vec![
-        ADD_ATTEMPT.change(with(vec![
+        ADD_ATTEMPT.bind(with(vec![
             seq.into(),
             epoch.into(),
             at.into(),
@@ -194,50 +195,50 @@ pub fn placed(
             held.map(|held| held.cpus).into(),
             held.map(|held| held.memory_mib).into(),
         ])),
-        PLACE_JOB.change(with(vec![nodes.into(), at.into()])),
+        PLACE_JOB.bind(with(vec![nodes.into(), at.into()])),
     ];
-    changes.extend(leases::begun(seq, job, attempt, tasks, at));
+    changes.extend(leases::acquired(seq, job, attempt, tasks, at));
     changes
 }
 
-/// The whole gang runs.
-pub fn started(job: JobId, attempt: u32, at: Timestamp) -> Vec<Change> {
-    let values = vec![job.number.into(), idx(job).into(), attempt.into(), at.into()];
-    vec![START_ATTEMPT.change(values.clone()), START_JOB.change(values)]
+/// All nodes of the gang have reported their tasks as running.
+pub fn started(job: JobId, attempt: u32, at: Timestamp) -> Vec<BoundStatement> {
+    let values = vec![job.number.into(), index_column(job).into(), attempt.into(), at.into()];
+    vec![START_ATTEMPT.bind(values.clone()), START_JOB.bind(values)]
 }
 
-/// An attempt was told to stop.
-pub fn stopping(job: JobId, attempt: u32, cause: &StopCause, at: Timestamp) -> Vec<Change> {
-    let key = vec![job.number.into(), idx(job).into(), attempt.into()];
+/// An attempt was ordered to stop.
+pub fn stopping(job: JobId, attempt: u32, cause: &StopCause, at: Timestamp) -> Vec<BoundStatement> {
+    let key = vec![job.number.into(), index_column(job).into(), attempt.into()];
     let mut values = key.clone();
     values.extend([at.into(), muster_json::to_string(cause).into()]);
-    vec![STOP_ATTEMPT.change(values), STOP_JOB.change(key)]
+    vec![STOP_ATTEMPT.bind(values), STOP_JOB.bind(key)]
 }
 
-/// An attempt that is over.
-pub struct End<'a> {
+/// Fields of `AttemptEnded`.
+pub struct EndedAttempt<'a> {
     pub job: JobId,
     pub attempt: u32,
     pub exit: &'a Exit,
-    pub next: &'a Next,
+    pub next: &'a NextPhase,
     pub charge: &'a Charge,
-    pub held: Option<&'a Held>,
-    /// Until when its usage counts.
+    pub held: Option<&'a HeldResources>,
+    /// End of the charged time.
     pub charged_until: Timestamp,
-    /// When its leases were released.
+    /// End of its leases.
     pub at: Timestamp,
 }
 
-/// The leases end, the usage is charged, the job goes on.
-pub fn ended(end: &End) -> Vec<Change> {
+/// An attempt ended: its leases end, its usage is charged, and the job enters its next phase.
+pub fn ended(end: &EndedAttempt) -> Vec<BoundStatement> {
     let charge = end.charge;
-    let key = || vec![Value::from(end.job.number), idx(end.job).into(), end.attempt.into()];
+    let key = || vec![Value::from(end.job.number), index_column(end.job).into(), end.attempt.into()];
     let with = |rest: Vec<Value>| key().into_iter().chain(rest).collect::<Vec<Value>>();
-    let (exit, exit_code, signal, exit_why) = exit_cells(end.exit);
+    let (exit, exit_code, signal, exit_why) = exit_columns(end.exit);
 
-    let mut changes = Vec::from(leases::ended(end.job, end.attempt, end.at));
+    let mut changes = Vec::from(leases::released(end.job, end.attempt, end.at));
     changes.extend([
-        ADD_USAGE.change(with(vec![
+        ADD_USAGE.bind(with(vec![
             end.charged_until.into(),
             charge.gpu_ms.into(),
             charge.cpu_ms.into(),
@@ -245,8 +246,8 @@ pub fn ended(end: &End) -> Vec<Change> {
             charge.cost_micro.into(),
             charge.energy_mj.into(),
         ])),
-        END_ATTEMPT.change(with(vec![
-            attempt_word(end.next).into(),
+        END_ATTEMPT.bind(with(vec![
+            attempt_state(end.next).into(),
             end.at.into(),
             exit.into(),
             exit_code.into(),
@@ -262,27 +263,33 @@ pub fn ended(end: &End) -> Vec<Change> {
             end.held.and_then(|held| held.planned_ms).into(),
             end.held.map(|held| held.cost_per_hour_micro).into(),
         ])),
-        SETTLE_JOB.change(with(settled(end, exit_code, signal))),
+        UPDATE_JOB_AFTER_ATTEMPT.bind(with(job_values_after(end, exit_code, signal))),
     ]);
     changes
 }
 
-fn settled(end: &End, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value> {
+fn job_values_after(end: &EndedAttempt, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value> {
     let (state, phase, why, held_by) = match end.next {
-        Next::Ended { outcome, why } => (state_of(*outcome).word(), outcome.word(), why.as_str(), None),
-        Next::Queued { because: Back::Preempted, .. } => ("preempted", "Queued", "preempted", None),
-        Next::Queued { because: Back::Restarted, .. } => ("pending", "Queued", "restarted", None),
-        Next::Queued { because: Back::Requeued, .. } => ("pending", "Queued", "requeued", None),
-        Next::Held { by, why } => ("pending", "Held", why.as_str(), Some(by.as_str())),
+        NextPhase::Ended { outcome, why } => {
+            (final_state(*outcome).as_str(), outcome.as_str(), why.as_str(), None)
+        }
+        NextPhase::Queued { because: RequeueCause::Preempted, .. } => {
+            ("preempted", "Queued", "preempted", None)
+        }
+        NextPhase::Queued { because: RequeueCause::Restarted, .. } => {
+            ("pending", "Queued", "restarted", None)
+        }
+        NextPhase::Queued { because: RequeueCause::Requeued, .. } => ("pending", "Queued", "requeued", None),
+        NextPhase::Held { by, why } => ("pending", "Held", why.as_str(), Some(by.as_str())),
     };
     let (ended_at, wakes_at) = match end.next {
-        Next::Ended { .. } => (Some(end.at), None),
-        Next::Queued { wakes_at, .. } => (None, *wakes_at),
-        Next::Held { .. } => (None, None),
+        NextPhase::Ended { .. } => (Some(end.at), None),
+        NextPhase::Queued { wakes_at, .. } => (None, *wakes_at),
+        NextPhase::Held { .. } => (None, None),
     };
-    let came_back = |back: Back| -> Value {
-        let yes = matches!(end.next, Next::Queued { because, .. } if *because == back);
-        i64::from(yes).into()
+    let requeued_as = |cause: RequeueCause| -> Value {
+        let matches = matches!(end.next, NextPhase::Queued { because, .. } if *because == cause);
+        i64::from(matches).into()
     };
     vec![
         state.into(),
@@ -293,27 +300,27 @@ fn settled(end: &End, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value>
         wakes_at.into(),
         exit_code.into(),
         signal.into(),
-        came_back(Back::Preempted),
-        came_back(Back::Restarted),
-        came_back(Back::Requeued),
+        requeued_as(RequeueCause::Preempted),
+        requeued_as(RequeueCause::Restarted),
+        requeued_as(RequeueCause::Requeued),
         end.charge.gpu_ms.into(),
         end.charge.cpu_ms.into(),
         end.charge.cost_micro.into(),
     ]
 }
 
-/// How an attempt ended, in one word.
-fn attempt_word(next: &Next) -> &'static str {
+/// State of an attempt that has ended.
+fn attempt_state(next: &NextPhase) -> &'static str {
     match next {
-        Next::Ended { outcome, .. } => outcome.word(),
-        Next::Queued { because: Back::Preempted, .. } => "Preempted",
-        Next::Queued { because: Back::Restarted, .. } => "Restarted",
-        Next::Queued { because: Back::Requeued, .. } => "Requeued",
-        Next::Held { .. } => "Held",
+        NextPhase::Ended { outcome, .. } => outcome.as_str(),
+        NextPhase::Queued { because: RequeueCause::Preempted, .. } => "Preempted",
+        NextPhase::Queued { because: RequeueCause::Restarted, .. } => "Restarted",
+        NextPhase::Queued { because: RequeueCause::Requeued, .. } => "Requeued",
+        NextPhase::Held { .. } => "Held",
     }
 }
 
-fn exit_cells(exit: &Exit) -> (&'static str, Option<i32>, Option<i32>, &str) {
+fn exit_columns(exit: &Exit) -> (&'static str, Option<i32>, Option<i32>, &str) {
     match exit {
         Exit::Code { code } => ("code", Some(*code), None, ""),
         Exit::Signal { signal } => ("signal", None, Some(*signal), ""),

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::node::{GpuFacts, GpuWord, NodeFacts, NodeWord};
-use muster_core::partition::MigInstance;
+use muster_core::gpu::device::{GpuFacts, GpuStatus};
+use muster_core::gpu::partition::MigInstance;
+use muster_core::objects::node::{NodeFacts, NodeStatus};
 use muster_core::{GpuId, NodeId, Timestamp};
 
-use super::{Change, Rows, Statement};
+use super::{BoundStatement, ExpectedRows, Statement};
 
-// A node that says anew what it is keeps its state; one that comes back after it was removed begins afresh.
+// A node that registers again keeps its state; a node that was removed before starts as new.
 static REGISTER: Statement = Statement {
     name: "register a node",
     sql: "INSERT INTO nodes (id, registered_at, updated_at, hostname, address, cpus, memory_mib, gpus, rack, \
@@ -27,28 +28,28 @@ static REGISTER: Statement = Statement {
           labels = CASE WHEN nodes.removed_at IS NULL THEN nodes.labels ELSE NULL END, \
           taints = CASE WHEN nodes.removed_at IS NULL THEN nodes.taints ELSE NULL END, \
           declared = FALSE, removed_at = NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static DECLARE: Statement = Statement {
     name: "declare a node",
     sql: "UPDATE nodes SET declared = TRUE WHERE id = ?1 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static LABEL: Statement = Statement {
     name: "label a node",
     sql: "UPDATE nodes SET labels = ?2, taints = ?3, updated_at = ?4 WHERE id = ?1 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static REMOVE_GPUS_FROM: Statement = Statement {
     name: "remove GPUs of a node",
     sql: "UPDATE gpus SET removed_at = ?3 WHERE node = ?1 AND idx >= ?2 AND removed_at IS NULL",
-    rows: Rows::Any,
+    rows: ExpectedRows::Any,
     bulk: None,
 };
 
@@ -63,7 +64,7 @@ static REGISTER_GPU: Statement = Statement {
           since = CASE WHEN gpus.removed_at IS NULL THEN gpus.since ELSE excluded.since END, \
           cooling_until = CASE WHEN gpus.removed_at IS NULL THEN gpus.cooling_until ELSE NULL END, \
           mig = CASE WHEN gpus.removed_at IS NULL THEN gpus.mig ELSE excluded.mig END, removed_at = NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -71,21 +72,21 @@ static SET_STATE: Statement = Statement {
     name: "set the state of a node",
     sql: "UPDATE nodes SET state = ?2, set_by = ?3, why = ?4, since = ?5, updated_at = ?5 \
           WHERE id = ?1 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static REMOVE: Statement = Statement {
     name: "remove a node",
     sql: "UPDATE nodes SET removed_at = ?2, updated_at = ?2 WHERE id = ?1 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
 static PARTITION: Statement = Statement {
     name: "partition a GPU",
     sql: "UPDATE gpus SET mig = ?3 WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -93,14 +94,14 @@ static SET_HEALTH: Statement = Statement {
     name: "set the health of a GPU",
     sql: "UPDATE gpus SET health = ?3, why = ?4, cooling_until = ?5, since = ?6 \
           WHERE node = ?1 AND idx = ?2 AND removed_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
-/// A node appeared, or says anew what it is.
-pub fn registered(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<Change> {
+/// A node registered, for the first time or again.
+pub fn registered(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<BoundStatement> {
     let gpus = facts.gpus.len() as u64;
-    let register = REGISTER.change(vec![
+    let register = REGISTER.bind(vec![
         node.into(),
         at.into(),
         facts.hostname.as_str().into(),
@@ -114,15 +115,15 @@ pub fn registered(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<Change
         facts.simulated.into(),
         muster_json::to_string(facts).into(),
     ]);
-    let vanish = REMOVE_GPUS_FROM.change(vec![node.into(), gpus.into(), at.into()]);
+    let remove_excess = REMOVE_GPUS_FROM.bind(vec![node.into(), gpus.into(), at.into()]);
     let gpus = facts.gpus.iter().enumerate().map(|(index, gpu)| registered_gpu(node, index as u64, gpu, at));
-    [register, vanish].into_iter().chain(gpus).collect()
+    [register, remove_excess].into_iter().chain(gpus).collect()
 }
 
-/// An operator announced a node, or described it again.
-pub fn declared(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<Change> {
+/// An operator declared a node, or replaced its declaration.
+pub fn declared(node: &NodeId, facts: &NodeFacts, at: Timestamp) -> Vec<BoundStatement> {
     let mut changes = registered(node, facts, at);
-    changes.push(DECLARE.change(vec![node.into()]));
+    changes.push(DECLARE.bind(vec![node.into()]));
     changes
 }
 
@@ -131,8 +132,8 @@ pub fn labelled(
     node: &NodeId,
     (labels, taints): (Option<&BTreeMap<String, String>>, Option<&Vec<String>>),
     at: Timestamp,
-) -> Vec<Change> {
-    vec![LABEL.change(vec![
+) -> Vec<BoundStatement> {
+    vec![LABEL.bind(vec![
         node.into(),
         labels.map(muster_json::to_string).into(),
         taints.map(muster_json::to_string).into(),
@@ -140,8 +141,8 @@ pub fn labelled(
     ])]
 }
 
-fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> Change {
-    REGISTER_GPU.change(vec![
+fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> BoundStatement {
+    REGISTER_GPU.bind(vec![
         node.into(),
         index.into(),
         gpu.uuid.as_str().into(),
@@ -151,40 +152,42 @@ fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> C
     ])
 }
 
-/// A node takes work, or no longer does.
-pub fn state_changed(node: &NodeId, word: NodeWord, (by, why): (&str, &str), at: Timestamp) -> Vec<Change> {
-    vec![SET_STATE.change(vec![node.into(), word.word().into(), by.into(), why.into(), at.into()])]
+pub fn state_changed(
+    node: &NodeId,
+    status: NodeStatus,
+    (by, why): (&str, &str),
+    at: Timestamp,
+) -> Vec<BoundStatement> {
+    vec![SET_STATE.bind(vec![node.into(), status.as_str().into(), by.into(), why.into(), at.into()])]
 }
 
-/// A node was forgotten; its rows stay, because leases point at them.
-pub fn removed(node: &NodeId, at: Timestamp) -> Vec<Change> {
+/// A node was removed. Its rows stay, because leases refer to them.
+pub fn removed(node: &NodeId, at: Timestamp) -> Vec<BoundStatement> {
     vec![
-        REMOVE.change(vec![node.into(), at.into()]),
-        REMOVE_GPUS_FROM.change(vec![node.into(), 0_i64.into(), at.into()]),
+        REMOVE.bind(vec![node.into(), at.into()]),
+        REMOVE_GPUS_FROM.bind(vec![node.into(), 0_i64.into(), at.into()]),
     ]
 }
 
-/// A GPU was partitioned otherwise.
-pub fn partitioned(gpu: &GpuId, instances: &[MigInstance]) -> Vec<Change> {
-    vec![PARTITION.change(vec![
+pub fn partitioned(gpu: &GpuId, instances: &[MigInstance]) -> Vec<BoundStatement> {
+    vec![PARTITION.bind(vec![
         (&gpu.node).into(),
         gpu.index.into(),
         muster_json::to_string(&instances).into(),
     ])]
 }
 
-/// The health of a GPU changed.
 pub fn health_changed(
     gpu: &GpuId,
-    word: GpuWord,
+    status: GpuStatus,
     why: &str,
     cooling_until: Option<Timestamp>,
     at: Timestamp,
-) -> Vec<Change> {
-    vec![SET_HEALTH.change(vec![
+) -> Vec<BoundStatement> {
+    vec![SET_HEALTH.bind(vec![
         (&gpu.node).into(),
         gpu.index.into(),
-        word.word().into(),
+        status.as_str().into(),
         why.into(),
         cooling_until.into(),
         at.into(),

@@ -1,14 +1,14 @@
-//! Rows of tenants: what they may hold and what they hold.
+//! Rows of tenants: their quotas. Usage counters of tenants are updated in `leases`.
 
-use muster_core::tenant::{TenantConfig, Tier};
+use muster_core::objects::tenant::{TenantConfig, Tier};
 use muster_core::{TenantId, Timestamp};
 
-use super::{Change, Rows, Statement, Value};
+use super::{BoundStatement, ExpectedRows, Statement, Value};
 
-/// The highest limit: its thousandths are a number that a table can hold.
+/// Highest quota whose thousandths fit into a column.
 const GPUS_MAX: u64 = i64::MAX as u64 / 1_000;
 
-// A name may come back after its tenant was deleted. A tenant that exists is not written over: no row is touched.
+// The id of a deleted tenant may be used again. An existing tenant is not overwritten: then no row is affected.
 static CREATE: Statement = Statement {
     name: "create a tenant",
     sql: "INSERT INTO tenants (id, created_at, updated_at, name, email, organization, parent, priority_tier, \
@@ -26,7 +26,7 @@ static CREATE: Statement = Statement {
           gpu_milli_ceiling = excluded.gpu_milli_ceiling, gpu_memory_mib_ceiling = excluded.gpu_memory_mib_ceiling, \
           cpus_ceiling = excluded.cpus_ceiling, memory_mib_ceiling = excluded.memory_mib_ceiling, \
           jobs_ceiling = excluded.jobs_ceiling WHERE tenants.deleted_at IS NOT NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
@@ -44,32 +44,29 @@ static CHANGE: Statement = Statement {
           memory_mib_ceiling = CASE WHEN memory_mib_used > CAST(?16 AS BIGINT) THEN memory_mib_used ELSE ?16 END, \
           jobs_ceiling = CASE WHEN jobs_used > CAST(?17 AS BIGINT) THEN jobs_used ELSE ?17 END \
           WHERE id = ?1 AND deleted_at IS NULL",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
-// The row stays: history points at it.
+// The row stays, because history refers to it.
 static DELETE: Statement = Statement {
     name: "delete a tenant",
     sql: "UPDATE tenants SET deleted_at = ?2, updated_at = ?2, active = ?3 \
           WHERE id = ?1 AND deleted_at IS NULL AND jobs_used = 0",
-    rows: Rows::Each,
+    rows: ExpectedRows::OnePerChange,
     bulk: None,
 };
 
-/// A tenant was made.
-pub fn created(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<Change> {
-    vec![CREATE.change(values(id, config, at))]
+pub fn created(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<BoundStatement> {
+    vec![CREATE.bind(values(id, config, at))]
 }
 
-/// A tenant was changed.
-pub fn changed(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<Change> {
-    vec![CHANGE.change(values(id, config, at))]
+pub fn changed(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<BoundStatement> {
+    vec![CHANGE.bind(values(id, config, at))]
 }
 
-/// A tenant was removed.
-pub fn deleted(id: &TenantId, at: Timestamp) -> Vec<Change> {
-    vec![DELETE.change(vec![id.into(), at.into(), false.into()])]
+pub fn deleted(id: &TenantId, at: Timestamp) -> Vec<BoundStatement> {
+    vec![DELETE.bind(vec![id.into(), at.into(), false.into()])]
 }
 
 fn values(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<Value> {
@@ -81,7 +78,7 @@ fn values(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<Value> {
         config.email.as_str().into(),
         config.organization.as_str().into(),
         config.parent.as_ref().into(),
-        tier_word(config.tier).into(),
+        tier_name(config.tier).into(),
         config.weight.into(),
         config.may_be_preempted.into(),
         config.may_preempt.into(),
@@ -95,7 +92,7 @@ fn values(id: &TenantId, config: &TenantConfig, at: Timestamp) -> Vec<Value> {
     ]
 }
 
-fn tier_word(tier: Tier) -> &'static str {
+fn tier_name(tier: Tier) -> &'static str {
     match tier {
         Tier::Low => "low",
         Tier::Medium => "medium",

@@ -1,19 +1,15 @@
-//! A value on its way into a table or out of it.
+//! Values of table columns, and their conversion from and to Rust types.
 
 use muster_core::{JobId, NodeId, TenantId, Timestamp};
 
 use crate::error::StoreError;
 
-/// What a column can hold.
+/// Value of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Nothing.
     Null,
-    /// A whole number.
     Int(i64),
-    /// A text.
     Text(String),
-    /// Yes or no.
     Bool(bool),
 }
 
@@ -42,7 +38,8 @@ impl From<u8> for Value {
 }
 
 impl From<u64> for Value {
-    /// Databases have no unsigned numbers. What does not fit is someone's way to say "more than there is".
+    /// The databases have no unsigned 64-bit integers. A larger number is a limit that means "unlimited", so it is
+    /// clamped.
     fn from(number: u64) -> Value {
         Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -62,13 +59,13 @@ impl From<Timestamp> for Value {
 
 impl From<&str> for Value {
     fn from(text: &str) -> Value {
-        Value::Text(clean(text))
+        Value::Text(replace_nul(text))
     }
 }
 
 impl From<String> for Value {
     fn from(text: String) -> Value {
-        if text.contains('\0') { Value::Text(clean(&text)) } else { Value::Text(text) }
+        if text.contains('\0') { Value::Text(replace_nul(&text)) } else { Value::Text(text) }
     }
 }
 
@@ -96,36 +93,35 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// PostgreSQL cannot store a zero character in a text; a name that holds one must not stop the server.
-pub fn clean(text: &str) -> String {
+/// PostgreSQL cannot store NUL in a text, and a name that contains one must not stop the server.
+pub fn replace_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// The cells of one row, read from left to right.
-pub struct Cells(std::vec::IntoIter<Value>);
+/// Cells of one row, decoded from left to right.
+pub struct RowCells(std::vec::IntoIter<Value>);
 
-impl Cells {
-    /// Begin at the left.
-    pub fn new(row: Vec<Value>) -> Cells {
-        Cells(row.into_iter())
+impl RowCells {
+    pub fn new(row: Vec<Value>) -> RowCells {
+        RowCells(row.into_iter())
     }
 
-    /// The next cell, of whatever type the column of the row struct has.
+    /// The next cell.
     pub fn take<T: FromCell>(&mut self) -> Result<T, StoreError> {
-        let value =
-            self.0.next().ok_or_else(|| StoreError::broken("a row has fewer cells than its reader"))?;
+        let value = self.0.next().ok_or_else(|| {
+            StoreError::invariant_violated("a row has fewer columns than its decoder reads")
+        })?;
         T::from_cell(value)
     }
 }
 
-/// A type that a cell can be read as.
+/// A type that a cell can be decoded as.
 pub trait FromCell: Sized {
-    /// Read it.
     fn from_cell(value: Value) -> Result<Self, StoreError>;
 }
 
-fn unexpected<T>(value: &Value, wanted: &str) -> Result<T, StoreError> {
-    Err(StoreError::broken(format!("a table holds {value:?} where {wanted} should be")))
+fn unexpected<T>(value: &Value, expected: &str) -> Result<T, StoreError> {
+    Err(StoreError::invariant_violated(format!("a table holds {value:?} instead of {expected}")))
 }
 
 impl FromCell for i64 {

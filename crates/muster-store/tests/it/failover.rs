@@ -1,7 +1,8 @@
-//! A leader that is frozen or cut off from PostgreSQL in the middle of its work: a standby takes over as soon as the
-//! lease is over, and nothing of the former leader's unfinished work appears afterwards.
+//! Failover: the leader is frozen or disconnected from PostgreSQL during an operation. A standby takes over as soon as
+//! the lease has expired, and no unfinished write of the former leader appears afterwards.
 //!
-//! A proxy between the leader and PostgreSQL counts the messages of the protocol and stops at each of them in turn.
+//! A proxy between the leader and PostgreSQL counts the protocol messages; each case injects the fault at another
+//! message.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,25 +12,22 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use muster_core::{Event, Timestamp};
 use muster_store::{Leadership, PostgresConfig, Store, StoreConfig, open};
 
-use crate::bench::{Bench, PostgresBench};
-use crate::story::*;
+use crate::fixtures::*;
+use crate::test_database::{PostgresTestDatabase, TestDatabase};
 
-/// Short, so that the tests are; limits are shares of the lease.
+/// Short, to keep the tests short: the timeouts are fractions of the lease.
 const SHORT_LEASE_MS: i64 = 3_000;
-/// The goal with any lease that people use.
+/// Goal for all leases in use.
 const TAKEOVER_MAX: Duration = Duration::from_secs(10);
-/// Cases at once; each mostly waits.
-const AT_ONCE: usize = 12;
+/// Cases mostly wait, so many run at once.
+const CASES_AT_ONCE: usize = 12;
 
-const NOTHING: Event = Event::Forgotten { before: Timestamp(0), trimmed_before: None };
-
-/// What happens at the chosen message.
+/// Fault at the chosen message.
 #[derive(Clone, Copy, PartialEq)]
-enum Fault {
-    /// Nothing moves in either direction any more, and no connection is closed.
+enum ProxyFault {
+    /// No byte passes in either direction, and no connection is closed.
     CutOff,
     /// The client gets SIGSTOP.
     Freeze,
@@ -38,51 +36,51 @@ enum Fault {
 /// A proxy in front of PostgreSQL.
 struct Proxy {
     port: u16,
-    shared: Arc<Shared>,
+    state: Arc<ProxyState>,
 }
 
-struct Shared {
+struct ProxyState {
     server: String,
-    fault: Fault,
+    fault: ProxyFault,
     /// Messages of the client until the fault; negative for never.
-    left: AtomicI64,
-    seen: AtomicI64,
+    messages_until_fault: AtomicI64,
+    messages_seen: AtomicI64,
     faulted: AtomicBool,
-    over: AtomicBool,
-    /// Which process to freeze.
-    client: AtomicU32,
+    is_test_over: AtomicBool,
+    /// Process to freeze.
+    client_pid: AtomicU32,
 }
 
 impl Proxy {
-    fn start(config: &PostgresConfig, fault: Fault) -> Proxy {
+    fn start(config: &PostgresConfig, fault: ProxyFault) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             server: format!("{}/.s.PGSQL.{}", config.host, config.port),
             fault,
-            left: AtomicI64::new(-1),
-            seen: AtomicI64::new(0),
+            messages_until_fault: AtomicI64::new(-1),
+            messages_seen: AtomicI64::new(0),
             faulted: AtomicBool::new(false),
-            over: AtomicBool::new(false),
-            client: AtomicU32::new(0),
+            is_test_over: AtomicBool::new(false),
+            client_pid: AtomicU32::new(0),
         });
         let accepting = shared.clone();
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                // A new connection of a client that is cut off leads nowhere either.
-                if accepting.over.load(Ordering::SeqCst) {
+                // A new connection of a client that is cut off is not forwarded either.
+                if accepting.is_test_over.load(Ordering::SeqCst) {
                     return;
                 }
                 accepting.clone().forward(client.unwrap());
             }
         });
-        Proxy { port, shared }
+        Proxy { port, state: shared }
     }
 
-    /// Let the fault happen at the message number `at` from now on.
+    /// Inject the fault at message `at`, counted from now.
     fn arm(&self, at: i64) {
-        self.shared.seen.store(0, Ordering::SeqCst);
-        self.shared.left.store(at, Ordering::SeqCst);
+        self.state.messages_seen.store(0, Ordering::SeqCst);
+        self.state.messages_until_fault.store(at, Ordering::SeqCst);
     }
 
     fn config(&self, config: &PostgresConfig) -> PostgresConfig {
@@ -92,47 +90,47 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::SeqCst);
+        self.state.is_test_over.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
 
-impl Shared {
-    fn forward(self: Arc<Shared>, client: TcpStream) {
+impl ProxyState {
+    fn forward(self: Arc<ProxyState>, client: TcpStream) {
         let server = UnixStream::connect(&self.server).unwrap();
         let (mut from_client, mut to_client) = (client.try_clone().unwrap(), client);
         let (mut to_server, mut from_server) = (server.try_clone().unwrap(), server);
         let shared = self.clone();
         std::thread::spawn(move || {
-            let _ = shared.requests(&mut from_client, &mut to_server);
-            shared.hold();
+            let _ = shared.forward_requests(&mut from_client, &mut to_server);
+            shared.hold_open_while_cut();
             let _ = to_server.shutdown(std::net::Shutdown::Both);
         });
         std::thread::spawn(move || {
-            let _ = self.answers(&mut from_server, &mut to_client);
-            self.hold();
+            let _ = self.forward_replies(&mut from_server, &mut to_client);
+            self.hold_open_while_cut();
             let _ = to_client.shutdown(std::net::Shutdown::Both);
         });
     }
 
-    /// After the cut connections stay open until the test is over.
-    fn hold(&self) {
-        while self.is_cut() && !self.over.load(Ordering::SeqCst) {
+    /// A cut connection stays open until the test is over.
+    fn hold_open_while_cut(&self) {
+        while self.is_cut() && !self.is_test_over.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     fn is_cut(&self) -> bool {
-        self.fault == Fault::CutOff && self.faulted.load(Ordering::SeqCst)
+        self.fault == ProxyFault::CutOff && self.faulted.load(Ordering::SeqCst)
     }
 
-    fn requests(&self, client: &mut TcpStream, server: &mut UnixStream) -> io::Result<()> {
-        // The first message has no type.
+    fn forward_requests(&self, client: &mut TcpStream, server: &mut UnixStream) -> io::Result<()> {
+        // The first message has no type byte.
         let mut header = 4;
         loop {
-            let message = message(client, header)?;
+            let message = read_message(client, header)?;
             header = 5;
-            self.meet_fault();
+            self.count_message();
             if self.is_cut() {
                 return Ok(());
             }
@@ -140,18 +138,18 @@ impl Shared {
         }
     }
 
-    fn meet_fault(&self) {
-        self.seen.fetch_add(1, Ordering::SeqCst);
-        if self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
-            let client = self.client.load(Ordering::SeqCst);
-            if self.fault == Fault::Freeze {
+    fn count_message(&self) {
+        self.messages_seen.fetch_add(1, Ordering::SeqCst);
+        if self.messages_until_fault.fetch_sub(1, Ordering::SeqCst) == 0 {
+            let client = self.client_pid.load(Ordering::SeqCst);
+            if self.fault == ProxyFault::Freeze {
                 signal(client, "STOP");
             }
             self.faulted.store(true, Ordering::SeqCst);
         }
     }
 
-    fn answers(&self, server: &mut UnixStream, client: &mut TcpStream) -> io::Result<()> {
+    fn forward_replies(&self, server: &mut UnixStream, client: &mut TcpStream) -> io::Result<()> {
         let mut bytes = [0; 8_192];
         loop {
             let count = server.read(&mut bytes)?;
@@ -163,8 +161,8 @@ impl Shared {
     }
 }
 
-/// One message of a client, whole.
-fn message(client: &mut TcpStream, header: usize) -> io::Result<Vec<u8>> {
+/// One complete message of the client.
+fn read_message(client: &mut TcpStream, header: usize) -> io::Result<Vec<u8>> {
     let mut message = vec![0; header];
     client.read_exact(&mut message)?;
     let length = u32::from_be_bytes(message[header - 4..].try_into().unwrap()) as usize;
@@ -178,82 +176,90 @@ fn signal(process: u32, name: &str) {
     assert!(sent.unwrap().success());
 }
 
-/// Try to lead as a standby does, over and over; how long it took.
+/// Retry to acquire leadership as a standby does. Returns the time it took, the store and its epoch.
 fn take_over(config: &PostgresConfig) -> (Duration, Store, u64) {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let config = StoreConfig::Postgres(config.clone());
     let begin = Instant::now();
     std::thread::spawn(move || {
         let mut store = open(&config).unwrap();
         loop {
-            match store.journal.lead("standby", SHORT_LEASE_MS) {
+            match store.journal.acquire_leadership("standby", SHORT_LEASE_MS) {
                 Ok(Leadership::Leading { epoch, .. }) => {
                     let waited = begin.elapsed();
-                    store.journal.renew(LEASE_MS).unwrap();
-                    break drop(tell.send((waited, store, epoch)));
+                    store.journal.renew_lease(LEASE_MS).unwrap();
+                    break drop(sender.send((waited, store, epoch)));
                 }
                 Ok(Leadership::Standby { .. }) => std::thread::sleep(Duration::from_millis(50)),
-                Err(error) => panic!("the standby met {error}"),
+                Err(error) => panic!("the standby failed: {error}"),
             }
         }
     });
-    let taken = told.recv_timeout(TAKEOVER_MAX);
+    let taken = receiver.recv_timeout(TAKEOVER_MAX);
     taken.unwrap_or_else(|_| panic!("nobody leads {TAKEOVER_MAX:?} after the leader was lost"))
 }
 
-/// What the leader does when it is lost.
+/// Operation of the leader during which it is lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Act {
+enum LeaderOperation {
     Append,
     Renew,
     Lead,
 }
 
-/// Cut the leader off at message number `at` of an act. False if the act has fewer messages than that.
-fn cut_off_at(act: Act, at: i64) -> bool {
-    let Some(bench) = PostgresBench::new() else { return false };
-    let proxy = Proxy::start(&bench.config, Fault::CutOff);
-    let mut store = open(&StoreConfig::Postgres(proxy.config(&bench.config))).unwrap();
-    let Leadership::Leading { epoch, .. } = store.journal.lead("leader", SHORT_LEASE_MS).unwrap() else {
+/// Cut the leader off at message `at` of an operation. False if the operation has fewer messages.
+fn cut_off_at(operation: LeaderOperation, at: i64) -> bool {
+    let Some(database) = PostgresTestDatabase::new() else { return false };
+    let proxy = Proxy::start(&database.config, ProxyFault::CutOff);
+    let mut store = open(&StoreConfig::Postgres(proxy.config(&database.config))).unwrap();
+    let Leadership::Leading { epoch, .. } =
+        store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap()
+    else {
         panic!("nobody leads")
     };
-    let mut book = Book { store, epoch, seq: 0 };
-    // Once before, so that the tables are there and statements are prepared.
-    book.add(&[tenant("red", None), submit(1, "red", 1)]);
+    let mut writer = JournalWriter { store, epoch, seq: 0 };
+    // A first append, so that the tables exist and the statements are prepared.
+    writer.append(&[tenant("red", None), submit(1, "red", 1)]);
     proxy.arm(at);
     let lost = std::thread::spawn(move || {
-        let done = match act {
-            Act::Append => book.try_add(&[submit(2, "red", 1)]),
-            Act::Renew => book.store.journal.renew(SHORT_LEASE_MS),
-            Act::Lead => book.store.journal.lead("leader", SHORT_LEASE_MS).map(drop),
+        let result = match operation {
+            LeaderOperation::Append => writer.try_append(&[submit(2, "red", 1)]),
+            LeaderOperation::Renew => writer.store.journal.renew_lease(SHORT_LEASE_MS),
+            LeaderOperation::Lead => {
+                writer.store.journal.acquire_leadership("leader", SHORT_LEASE_MS).map(drop)
+            }
         };
-        (done, book)
+        (result, writer)
     });
-    while !proxy.shared.faulted.load(Ordering::SeqCst) {
+    while !proxy.state.faulted.load(Ordering::SeqCst) {
         if lost.is_finished() {
-            assert!(proxy.shared.seen.load(Ordering::SeqCst) <= at, "{act:?} {at}");
+            assert!(proxy.state.messages_seen.load(Ordering::SeqCst) <= at, "{operation:?} {at}");
             return false;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (_, store, epoch) = take_over(&bench.config);
-    let (done, mut former) = lost.join().unwrap();
-    let Err(fault) = done else { panic!("a leader that is cut off cannot be told that it is done") };
-    assert!(fault.heals_by_reload(), "{act:?} {at}: {fault}");
-    let mut next = Book { store, epoch, seq: 0 };
+    let (_, store, epoch) = take_over(&database.config);
+    let (result, mut former) = lost.join().unwrap();
+    let Err(fault) = result else { panic!("the operation of a leader that is cut off cannot succeed") };
+    assert!(fault.is_recoverable_by_reload(), "{operation:?} {at}: {fault}");
+    let mut next = JournalWriter { store, epoch, seq: 0 };
     next.seq = next.replay(0).unwrap().len() as u64;
-    assert!(next.seq == 2 || act == Act::Append && next.seq == 3, "{act:?} {at}: {} entries", next.seq);
-    next.add(&[NOTHING]);
-    assert!(former.try_add(&[NOTHING]).is_err());
-    assert_eq!(bench.sql("SELECT count(*) FROM journal"), next.seq.to_string());
+    assert!(
+        next.seq == 2 || operation == LeaderOperation::Append && next.seq == 3,
+        "{operation:?} {at}: {} entries",
+        next.seq
+    );
+    next.append(&[NOOP_EVENT]);
+    assert!(former.try_append(&[NOOP_EVENT]).is_err());
+    assert_eq!(database.sql("SELECT count(*) FROM journal"), next.seq.to_string());
     true
 }
 
-/// Run the cases in parallel, each number once, until a case says that there is nothing more.
+/// Run the cases 0, 1, 2 … in parallel until they return false. Returns how many returned true.
 fn at_every_message(case: impl Fn(i64) -> bool + Sync) -> i64 {
     let (next, met) = (AtomicI64::new(0), AtomicI64::new(0));
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..CASES_AT_ONCE {
             scope.spawn(|| {
                 while case(next.fetch_add(1, Ordering::SeqCst)) {
                     met.fetch_add(1, Ordering::SeqCst);
@@ -266,75 +272,78 @@ fn at_every_message(case: impl Fn(i64) -> bool + Sync) -> i64 {
 
 #[test]
 fn a_leader_that_is_cut_off_while_it_appends_is_replaced() {
-    if PostgresBench::new().is_some() {
-        let met = at_every_message(|at| cut_off_at(Act::Append, at));
+    if PostgresTestDatabase::new().is_some() {
+        let met = at_every_message(|at| cut_off_at(LeaderOperation::Append, at));
         assert!(met > 10, "only {met} messages were seen");
     }
 }
 
 #[test]
 fn a_leader_that_is_cut_off_while_it_renews_is_replaced() {
-    if PostgresBench::new().is_some() {
-        assert!(at_every_message(|at| cut_off_at(Act::Renew, at)) > 0);
+    if PostgresTestDatabase::new().is_some() {
+        assert!(at_every_message(|at| cut_off_at(LeaderOperation::Renew, at)) > 0);
     }
 }
 
-/// Some of the messages: the same few statements look for tables again and again.
+/// Every seventh message only: most messages belong to the same few statements, which look for tables.
 #[test]
 fn a_leader_that_is_cut_off_while_it_takes_the_lead_is_replaced() {
-    if PostgresBench::new().is_some() {
-        assert!(at_every_message(|number| cut_off_at(Act::Lead, number * 7)) > 5);
+    if PostgresTestDatabase::new().is_some() {
+        assert!(at_every_message(|number| cut_off_at(LeaderOperation::Lead, number * 7)) > 5);
     }
 }
 
-const CHILD: &str = "MUSTER_TEST_LEADER";
+const LEADER_URL_VARIABLE: &str = "MUSTER_TEST_LEADER";
 
-/// Not a test of its own: the process that is frozen. It leads and writes until it is deposed.
+/// Not a test: the process that is frozen. It leads and appends until it is replaced.
 #[test]
 #[ignore = "run by the tests that freeze it"]
 fn leader_to_freeze() {
-    let Ok(url) = std::env::var(CHILD) else { return };
+    let Ok(url) = std::env::var(LEADER_URL_VARIABLE) else { return };
     let mut store = open(&StoreConfig::Postgres(url.parse().unwrap())).unwrap();
-    let Leadership::Leading { epoch, .. } = store.journal.lead("leader", SHORT_LEASE_MS).unwrap() else {
+    let Leadership::Leading { epoch, .. } =
+        store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap()
+    else {
         panic!("nobody leads")
     };
-    let mut book = Book { store, epoch, seq: 0 };
+    let mut writer = JournalWriter { store, epoch, seq: 0 };
     loop {
-        let done = book.try_add(&[NOTHING]).and_then(|()| book.store.journal.renew(SHORT_LEASE_MS));
+        let done =
+            writer.try_append(&[NOOP_EVENT]).and_then(|()| writer.store.journal.renew_lease(SHORT_LEASE_MS));
         if let Err(fault) = done {
-            assert!(fault.heals_by_reload(), "{fault}");
-            // Over a new connection it hears why.
-            let fault = book.try_add(&[NOTHING]).unwrap_err();
-            assert!(matches!(fault, muster_store::StoreError::Deposed { .. }), "{fault}");
+            assert!(fault.is_recoverable_by_reload(), "{fault}");
+            // The next call, over a new connection, returns the reason.
+            let fault = writer.try_append(&[NOOP_EVENT]).unwrap_err();
+            assert!(matches!(fault, muster_store::StoreError::NotLeader { .. }), "{fault}");
             return;
         }
     }
 }
 
-/// The child, which is killed if the test fails.
-struct Leader(Child);
+/// The child process, killed on drop.
+struct LeaderProcess(Child);
 
-impl Drop for Leader {
+impl Drop for LeaderProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Freeze the leader at message number `at`. False if it lost the lead before that, on a machine that is too busy.
+/// Freeze the leader at message `at`. False if it lost leadership before that, which happens on a busy machine.
 fn freeze_at(at: i64) -> bool {
-    let Some(bench) = PostgresBench::new() else { return false };
-    let proxy = Proxy::start(&bench.config, Fault::Freeze);
-    let url = format!("postgres://postgres@127.0.0.1:{}/{}", proxy.port, bench.config.database);
+    let Some(database) = PostgresTestDatabase::new() else { return false };
+    let proxy = Proxy::start(&database.config, ProxyFault::Freeze);
+    let url = format!("postgres://postgres@127.0.0.1:{}/{}", proxy.port, database.config.database);
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["failover::leader_to_freeze", "--exact", "--ignored"])
-        .env(CHILD, url)
+        .env(LEADER_URL_VARIABLE, url)
         .stdout(Stdio::null())
         .spawn();
-    let mut leader = Leader(child.unwrap());
-    proxy.shared.client.store(leader.0.id(), Ordering::SeqCst);
-    while bench.sql("SELECT to_regclass('journal') IS NOT NULL") != "t"
-        || bench.sql("SELECT count(*) FROM journal") == "0"
+    let mut leader = LeaderProcess(child.unwrap());
+    proxy.state.client_pid.store(leader.0.id(), Ordering::SeqCst);
+    while database.sql("SELECT to_regclass('journal') IS NOT NULL") != "t"
+        || database.sql("SELECT count(*) FROM journal") == "0"
     {
         if leader.0.try_wait().unwrap().is_some() {
             return false;
@@ -342,31 +351,31 @@ fn freeze_at(at: i64) -> bool {
         std::thread::sleep(Duration::from_millis(20));
     }
     proxy.arm(at);
-    while !proxy.shared.faulted.load(Ordering::SeqCst) {
+    while !proxy.state.faulted.load(Ordering::SeqCst) {
         if leader.0.try_wait().unwrap().is_some() {
             return false;
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (_, store, epoch) = take_over(&bench.config);
-    let mut next = Book { store, epoch, seq: 0 };
+    let (_, store, epoch) = take_over(&database.config);
+    let mut next = JournalWriter { store, epoch, seq: 0 };
     next.seq = next.replay(0).unwrap().len() as u64;
-    next.add(&[NOTHING]);
+    next.append(&[NOOP_EVENT]);
     signal(leader.0.id(), "CONT");
-    assert!(leader.0.wait().unwrap().success(), "at {at}: the leader that woke up was not deposed");
-    assert_eq!(bench.sql("SELECT count(*) FROM journal"), next.seq.to_string());
+    assert!(leader.0.wait().unwrap().success(), "at {at}: the thawed leader was not replaced");
+    assert_eq!(database.sql("SELECT count(*) FROM journal"), next.seq.to_string());
     true
 }
 
-/// One round of the child has about twenty messages.
+/// One iteration of the child has about twenty messages.
 #[test]
 fn a_leader_that_is_frozen_is_replaced() {
-    if PostgresBench::new().is_some() {
+    if PostgresTestDatabase::new().is_some() {
         let frozen = AtomicI64::new(0);
         at_every_message(|at| {
             frozen.fetch_add(i64::from(at < 24 && freeze_at(at)), Ordering::SeqCst);
             at < 24
         });
-        assert!(frozen.into_inner() >= 12, "most leaders lost the lead before they were frozen");
+        assert!(frozen.into_inner() >= 12, "most leaders lost leadership before they were frozen");
     }
 }

@@ -1,76 +1,76 @@
-//! What is written comes back, whole and in order, or the reader stops loudly.
+//! Append and replay: entries come back complete and in order, or the replay stops with an error.
 
 use muster_core::{Event, Timestamp};
 use muster_store::{Entry, StoreError};
 
-use crate::bench::Bench;
-use crate::story::*;
+use crate::fixtures::*;
+use crate::test_database::TestDatabase;
 
 contract!(
     entries_come_back_as_they_were_written,
-    a_replay_begins_where_it_is_told,
-    many_pages_come_back_in_order,
+    a_replay_begins_after_the_given_entry,
+    a_journal_of_many_pages_replays_in_order,
     a_batch_is_written_whole_or_not_at_all,
     an_empty_batch_writes_nothing,
-    a_gap_is_refused_and_named,
+    a_gap_in_a_batch_is_refused,
     an_entry_is_never_written_over,
-    a_visitor_may_end_the_reading,
-    a_changed_payload_stops_the_reading,
-    a_changed_checksum_stops_the_reading,
-    a_missing_record_stops_the_reading,
-    an_unknown_kind_stops_the_reading,
-    a_journal_behind_its_savepoint_stops_the_reading,
-    odd_texts_survive,
+    an_error_of_the_visitor_ends_the_replay,
+    a_changed_payload_stops_the_replay,
+    a_changed_checksum_stops_the_replay,
+    a_missing_record_stops_the_replay,
+    an_unknown_kind_stops_the_replay,
+    a_journal_behind_its_savepoint_stops_the_replay,
+    texts_with_nul_and_quotes_are_stored,
 );
 
-fn small_story() -> Vec<Event> {
+fn sample_events() -> Vec<Event> {
     vec![tenant("red", Some(4)), node("n1", 8), submit(1, "red", 2), submit_array(2, "red", 3)]
 }
 
-fn forgotten(count: u64) -> Vec<Event> {
+fn forgotten_events(count: u64) -> Vec<Event> {
     (0..count)
         .map(|moment| Event::Forgotten { before: Timestamp(moment as i64), trimmed_before: None })
         .collect()
 }
 
-fn entries_come_back_as_they_were_written(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    let first = book.batch(&small_story());
-    book.add(&small_story());
-    let second = book.batch(&[placed(job(1), 1, "n1", &[0, 1])]);
-    book.add(&[placed(job(1), 1, "n1", &[0, 1])]);
+fn entries_come_back_as_they_were_written(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    let first = writer.batch(&sample_events());
+    writer.append(&sample_events());
+    let second = writer.batch(&[placed(job(1), 1, "n1", &[0, 1])]);
+    writer.append(&[placed(job(1), 1, "n1", &[0, 1])]);
     let wanted: Vec<Entry> = [first, second].concat();
-    assert_eq!(book.replay(0).unwrap(), wanted);
+    assert_eq!(writer.replay(0).unwrap(), wanted);
 
-    book.store.journal.resign().unwrap();
-    let mut book = Book::lead_from(bench.open(), 5);
-    assert_eq!(book.replay(0).unwrap(), wanted);
+    writer.store.journal.resign().unwrap();
+    let mut writer = JournalWriter::lead_from(database.open(), 5);
+    assert_eq!(writer.replay(0).unwrap(), wanted);
 }
 
-fn a_replay_begins_where_it_is_told(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    assert_eq!(book.replay(0).unwrap(), Vec::new());
-    book.add(&forgotten(5));
+fn a_replay_begins_after_the_given_entry(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    assert_eq!(writer.replay(0).unwrap(), Vec::new());
+    writer.append(&forgotten_events(5));
     let seqs = |entries: Vec<Entry>| entries.into_iter().map(|entry| entry.seq).collect::<Vec<u64>>();
-    assert_eq!(seqs(book.replay(3).unwrap()), vec![4, 5]);
-    assert_eq!(seqs(book.replay(5).unwrap()), Vec::<u64>::new());
+    assert_eq!(seqs(writer.replay(3).unwrap()), vec![4, 5]);
+    assert_eq!(seqs(writer.replay(5).unwrap()), Vec::<u64>::new());
 }
 
-fn many_pages_come_back_in_order(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
+fn a_journal_of_many_pages_replays_in_order(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
     for _ in 0..5 {
-        book.add(&forgotten(500));
+        writer.append(&forgotten_events(500));
     }
-    let entries = book.replay(0).unwrap();
+    let entries = writer.replay(0).unwrap();
     assert_eq!(entries.len(), 2_500);
-    assert_eq!(book.replay(999).unwrap().len(), 1_501);
-    assert_eq!(book.replay(1_000).unwrap().len(), 1_500);
+    assert_eq!(writer.replay(999).unwrap().len(), 1_501);
+    assert_eq!(writer.replay(1_000).unwrap().len(), 1_500);
 }
 
-fn a_batch_is_written_whole_or_not_at_all(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    book.add(&small_story());
-    // The last event places a job on a GPU that the one before has just taken.
+fn a_batch_is_written_whole_or_not_at_all(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&sample_events());
+    // The last event places a job on a GPU that an earlier event of the batch has taken.
     let batch = [
         submit(3, "red", 1),
         placed(job(1), 1, "n1", &[0, 1]),
@@ -78,94 +78,105 @@ fn a_batch_is_written_whole_or_not_at_all(bench: &dyn Bench) {
         submit(4, "red", 1),
         placed(job(3), 1, "n1", &[1]),
     ];
-    let error = book.try_add(&batch).unwrap_err();
-    assert!(matches!(error, StoreError::Broken { .. }), "{error}");
-    assert_eq!(book.replay(0).unwrap().len(), 4);
+    let error = writer.try_append(&batch).unwrap_err();
+    assert!(matches!(error, StoreError::InvariantViolated { .. }), "{error}");
+    assert_eq!(writer.replay(0).unwrap().len(), 4);
     for table in ["jobs WHERE number > 2", "attempts", "leases", "specs WHERE number > 2"] {
-        assert_eq!(bench.sql(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
+        assert_eq!(database.sql(&format!("SELECT count(*) FROM {table}")), "0", "{table}");
     }
-    assert_eq!(bench.sql("SELECT gpu_milli_used FROM tenants WHERE id = 'red'"), "0");
-    // What was right of it can still happen.
-    book.add(&batch[..4]);
-    assert_eq!(book.replay(0).unwrap().len(), 8);
+    assert_eq!(database.sql("SELECT gpu_milli_used FROM tenants WHERE id = 'red'"), "0");
+    // The valid events can still be appended.
+    writer.append(&batch[..4]);
+    assert_eq!(writer.replay(0).unwrap().len(), 8);
 }
 
-fn an_empty_batch_writes_nothing(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    book.add(&[]);
-    assert_eq!(book.replay(0).unwrap(), Vec::new());
+fn an_empty_batch_writes_nothing(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&[]);
+    assert_eq!(writer.replay(0).unwrap(), Vec::new());
 }
 
-fn a_gap_is_refused_and_named(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    book.add(&forgotten(2));
-    book.seq += 1;
-    let said = book.try_add(&forgotten(1)).unwrap_err().to_string();
-    assert!(said.contains("entry 4") && said.contains('3'), "{said}");
-    book.seq -= 1;
-    let mut batch = book.batch(&forgotten(3));
+fn a_gap_in_a_batch_is_refused(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&forgotten_events(2));
+    writer.seq += 1;
+    let message = writer.try_append(&forgotten_events(1)).unwrap_err().to_string();
+    assert!(message.contains("entry 4") && message.contains('3'), "{message}");
+    writer.seq -= 1;
+    let mut batch = writer.batch(&forgotten_events(3));
     batch[2].seq = 7;
-    assert!(matches!(book.store.journal.append(&batch), Err(StoreError::Broken { .. })));
-    book.add(&forgotten(1));
-    assert_eq!(book.replay(0).unwrap().len(), 3);
+    assert!(matches!(writer.store.journal.append(&batch), Err(StoreError::InvariantViolated { .. })));
+    writer.append(&forgotten_events(1));
+    assert_eq!(writer.replay(0).unwrap().len(), 3);
 }
 
-fn an_entry_is_never_written_over(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    book.add(&forgotten(2));
-    book.seq = 1;
-    let error = book.try_add(&forgotten(1)).unwrap_err();
-    assert!(matches!(error, StoreError::Broken { .. }), "{error}");
+fn an_entry_is_never_written_over(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&forgotten_events(2));
+    writer.seq = 1;
+    let error = writer.try_append(&forgotten_events(1)).unwrap_err();
+    assert!(matches!(error, StoreError::InvariantViolated { .. }), "{error}");
 }
 
-fn a_visitor_may_end_the_reading(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    book.add(&forgotten(5));
+fn an_error_of_the_visitor_ends_the_replay(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&forgotten_events(5));
     let mut seen = 0;
-    let ended = book.store.journal.replay(0, &mut |entry| {
+    let ended = writer.store.journal.replay(0, &mut |entry| {
         seen = entry.seq;
         if seen < 3 { Ok(()) } else { Err(StoreError::Misconfigured("enough".to_string())) }
     });
     assert_eq!((seen, ended.unwrap_err().to_string().as_str()), (3, "enough"));
-    assert_eq!(book.replay(0).unwrap().len(), 5);
+    assert_eq!(writer.replay(0).unwrap().len(), 5);
 }
 
-/// Spoil a journal of five and see what the reader says.
-fn spoiled(bench: &dyn Bench, sql: &str) -> (StoreError, usize) {
-    let mut book = Book::lead(bench.open());
-    book.add(&forgotten(5));
-    bench.sql(sql);
+/// Run SQL on a journal of five records; returns the error of the replay and the number of entries before it.
+fn replay_after_tampering(database: &dyn TestDatabase, sql: &str) -> (StoreError, usize) {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&forgotten_events(5));
+    database.sql(sql);
     let mut seen = 0;
-    let error = book.store.journal.replay(0, &mut |_| {
+    let error = writer.store.journal.replay(0, &mut |_| {
         seen += 1;
         Ok(())
     });
     (error.unwrap_err(), seen)
 }
 
-fn check_loud(bench: &dyn Bench, sql: &str, words: &[&str]) {
-    let (error, seen) = spoiled(bench, sql);
-    let said = error.to_string();
-    assert!(matches!(error, StoreError::Unreadable { seq: 3, .. }) && !error.heals_by_reload(), "{said}");
-    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+fn check_replay_stops_at_record_3(database: &dyn TestDatabase, sql: &str, parts: &[&str]) {
+    let (error, seen) = replay_after_tampering(database, sql);
+    let message = error.to_string();
+    assert!(
+        matches!(error, StoreError::UnreadableRecord { seq: 3, .. }) && !error.is_recoverable_by_reload(),
+        "{message}"
+    );
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     assert_eq!(seen, 2);
 }
 
-fn a_changed_payload_stops_the_reading(bench: &dyn Bench) {
+fn a_changed_payload_stops_the_replay(database: &dyn TestDatabase) {
     let sql = "UPDATE journal SET payload = replace(payload, '2', '4') WHERE seq = 3";
-    check_loud(bench, sql, &["record 3", "checksum", "backup"]);
+    check_replay_stops_at_record_3(database, sql, &["record 3", "checksum", "backup"]);
 }
 
-fn a_changed_checksum_stops_the_reading(bench: &dyn Bench) {
-    check_loud(bench, "UPDATE journal SET crc = 7 WHERE seq = 3", &["record 3", "checksum"]);
+fn a_changed_checksum_stops_the_replay(database: &dyn TestDatabase) {
+    check_replay_stops_at_record_3(
+        database,
+        "UPDATE journal SET crc = 7 WHERE seq = 3",
+        &["record 3", "checksum"],
+    );
 }
 
-fn a_missing_record_stops_the_reading(bench: &dyn Bench) {
-    check_loud(bench, "DELETE FROM journal WHERE seq = 3", &["record 3", "missing", "next is 4"]);
+fn a_missing_record_stops_the_replay(database: &dyn TestDatabase) {
+    check_replay_stops_at_record_3(
+        database,
+        "DELETE FROM journal WHERE seq = 3",
+        &["record 3", "missing", "next is 4"],
+    );
 }
 
-fn an_unknown_kind_stops_the_reading(bench: &dyn Bench) {
-    let mut record = muster_store::Record::of(&Entry {
+fn an_unknown_kind_stops_the_replay(database: &dyn TestDatabase) {
+    let mut record = muster_store::Record::from_entry(&Entry {
         seq: 3,
         epoch: 1,
         at: Timestamp(3_000),
@@ -179,32 +190,32 @@ fn an_unknown_kind_stops_the_reading(bench: &dyn Bench) {
         record.payload,
         record.checksum()
     );
-    check_loud(bench, &sql, &["record 3", "JobTeleported"]);
+    check_replay_stops_at_record_3(database, &sql, &["record 3", "JobTeleported"]);
 }
 
-fn a_journal_behind_its_savepoint_stops_the_reading(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
-    book.add(&forgotten(5));
-    let said = book.replay(9).unwrap_err().to_string();
-    assert!(said.contains("record 9") && said.contains("savepoint"), "{said}");
+fn a_journal_behind_its_savepoint_stops_the_replay(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
+    writer.append(&forgotten_events(5));
+    let message = writer.replay(9).unwrap_err().to_string();
+    assert!(message.contains("record 9") && message.contains("savepoint"), "{message}");
 }
 
-/// A zero character, which PostgreSQL cannot store in a text, must not stop the server.
-fn odd_texts_survive(bench: &dyn Bench) {
-    let mut book = Book::lead(bench.open());
+/// PostgreSQL cannot store NUL in a text, which must not stop the server.
+fn texts_with_nul_and_quotes_are_stored(database: &dyn TestDatabase) {
+    let mut writer = JournalWriter::lead(database.open());
     let mut odd = spec("red", "a\0b 'quoted' \u{1f980} \\ $1 ?1", 1);
     odd.labels.insert("k\0".to_string(), "v\0\"'".to_string());
     let events = [tenant("red", None), submitted(1, odd)];
-    let wanted = book.batch(&events);
-    book.add(&events);
-    assert_eq!(book.replay(0).unwrap(), wanted);
-    let detail = book.store.tables.job(job(1)).unwrap().unwrap();
+    let wanted = writer.batch(&events);
+    writer.append(&events);
+    assert_eq!(writer.replay(0).unwrap(), wanted);
+    let detail = writer.store.tables.job(job(1)).unwrap().unwrap();
     assert_eq!(detail.row.name, "a\u{fffd}b 'quoted' \u{1f980} \\ $1 ?1");
     let filter = muster_store::queries::JobFilter {
         label: Some(("k\0".to_string(), "v\0\"'".to_string())),
         name_contains: Some("\\ $1".to_string()),
         ..Default::default()
     };
-    let found = book.store.tables.jobs(&filter, &muster_store::queries::Page::first(5)).unwrap();
+    let found = writer.store.tables.jobs(&filter, &muster_store::queries::PageRequest::first(5)).unwrap();
     assert_eq!((found.rows.len(), found.total), (1, 1));
 }

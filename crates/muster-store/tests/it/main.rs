@@ -1,34 +1,31 @@
-//! One contract for both databases, and what is special to each.
+//! Tests of the store: a contract that both databases must meet, and tests of one database.
 
 #![allow(clippy::unwrap_used)]
 
-mod bench;
-mod story;
+mod fixtures;
+mod test_database;
 
-/// Run each of these over SQLite and over PostgreSQL.
+/// Run each test function with SQLite and with PostgreSQL.
 macro_rules! contract {
     ($($name:ident),* $(,)?) => {
         mod sqlite {
             $(#[test]
             fn $name() {
-                super::$name(&crate::bench::SqliteBench::new());
+                super::$name(&crate::test_database::SqliteTestDatabase::new());
             })*
         }
         mod postgres {
             $(#[test]
             fn $name() {
-                if let Some(bench) = crate::bench::PostgresBench::new() {
-                    super::$name(&bench);
+                if let Some(database) = crate::test_database::PostgresTestDatabase::new() {
+                    super::$name(&database);
                 }
             })*
         }
     };
 }
 
-mod agreement;
 mod constraints;
-mod cuts;
-mod deep;
 mod failover;
 mod golden;
 mod journal;
@@ -36,8 +33,11 @@ mod leadership;
 mod paging;
 mod pool;
 mod postgres_faults;
-mod private;
+mod private_files;
 mod savepoints;
 mod schema;
 mod tables;
+mod tables_match_state;
 mod tls;
+mod truncated_files;
+mod verify;

@@ -1,4 +1,4 @@
-//! One connection to the server, plain or with TLS.
+//! Opening a connection to the server, with or without TLS.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,14 +15,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::failure::Failure;
+use super::failure::CallFailure;
+use crate::connection::{Connection, ServerAddress};
 use crate::error::CliError;
-use crate::options::{Connection, ServerAddress};
 
-/// Nobody waits longer than this for a machine that does not answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where Linux distributions keep the authorities that the machine trusts.
+/// Where Linux distributions keep the certificate authorities that the machine trusts.
 const SYSTEM_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
@@ -42,7 +41,7 @@ impl Connector {
         Ok(Connector { address, tls })
     }
 
-    /// The address as people write it.
+    /// The URL of the server, for messages.
     pub fn server(&self) -> &str {
         &self.address.text
     }
@@ -52,57 +51,58 @@ impl Connector {
         self.address.authority()
     }
 
-    /// A path below the server's own.
+    /// The target below the base path of the server.
     pub fn path(&self, target: &str) -> String {
         format!("{}{target}", self.address.base)
     }
 
-    /// Connect, shake hands, and be ready to send.
-    pub async fn open(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    /// Connects and completes the TLS and HTTP handshakes.
+    pub async fn open(&self) -> Result<SendRequest<Full<Bytes>>, CallFailure> {
         tokio::time::timeout(CONNECT_TIMEOUT, self.connect())
             .await
-            .unwrap_or_else(|_| Err(Failure::Unreachable("no answer within 5 s".to_string())))
+            .unwrap_or_else(|_| Err(CallFailure::Unreachable("no connection within 5 s".to_string())))
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, CallFailure> {
         let tcp = TcpStream::connect((self.address.host.as_str(), self.address.port))
             .await
-            .map_err(|error| Failure::Unreachable(plain(&error)))?;
-        // A call is one small write; waiting for more to send would only delay it.
+            .map_err(|error| CallFailure::Unreachable(short_io_error(&error)))?;
+        // A request is one small write; Nagle's algorithm would only delay it.
         let _ = tcp.set_nodelay(true);
         match &self.tls {
-            None => speak(tcp).await,
-            Some(tls) => speak(self.encrypt(tls, tcp).await?).await,
+            None => http_handshake(tcp).await,
+            Some(tls) => http_handshake(self.tls_handshake(tls, tcp).await?).await,
         }
     }
 
-    async fn encrypt(
+    async fn tls_handshake(
         &self,
         tls: &TlsConnector,
         tcp: TcpStream,
-    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, Failure> {
+    ) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, CallFailure> {
         let name = ServerName::try_from(self.address.host.clone()).map_err(|error| {
-            Failure::Unreachable(format!("`{}` is no host name: {error}", self.address.host))
+            CallFailure::Unreachable(format!("`{}` is not a host name: {error}", self.address.host))
         })?;
         let secured = tls.connect(name, tcp).await;
-        secured.map_err(|error| Failure::Untrusted(error.to_string()))
+        secured.map_err(|error| CallFailure::Untrusted(error.to_string()))
     }
 }
 
-async fn speak<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, Failure>
+async fn http_handshake<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, CallFailure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(Failure::dropped)?;
-    // It ends with the exchange; what goes wrong is also told to the sender.
+    let (sender, connection) =
+        handshake(TokioIo::new(stream)).await.map_err(CallFailure::connection_dropped)?;
+    // The task ends with the exchange; the sender sees its errors too.
     tokio::spawn(async move {
         let _ = connection.await;
     });
     Ok(sender)
 }
 
-/// Without the number that the operating system gives it.
-fn plain(error: &std::io::Error) -> String {
+/// An I/O error without the error number of the operating system.
+fn short_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::ConnectionRefused => "connection refused".to_string(),
         _ => error.to_string(),
@@ -114,10 +114,10 @@ fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, CliError> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| CliError::failed(format!("cannot set up TLS: {error}")))?;
-    Ok(builder.with_root_certificates(trusted(ca_file)?).with_no_client_auth())
+    Ok(builder.with_root_certificates(root_certificates(ca_file)?).with_no_client_auth())
 }
 
-fn trusted(ca_file: Option<&Path>) -> Result<RootCertStore, CliError> {
+fn root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, CliError> {
     let Some(file) = ca_file else { return system_roots() };
     let bad = |error: &dyn std::fmt::Display| {
         CliError::usage(format!("cannot read certificates from `{}`: {error}", file.display()))
@@ -127,7 +127,7 @@ fn trusted(ca_file: Option<&Path>) -> Result<RootCertStore, CliError> {
         roots.add(certificate.map_err(|error| bad(&error))?).map_err(|error| bad(&error))?;
     }
     if roots.is_empty() {
-        return Err(bad(&"there are none in it"));
+        return Err(bad(&"the file contains none"));
     }
     Ok(roots)
 }
@@ -140,5 +140,5 @@ fn system_roots() -> Result<RootCertStore, CliError> {
         return Ok(roots);
     }
     Err(CliError::usage("this machine has no list of certificate authorities")
-        .hint("name the server's own authority with `--ca-file FILE` or MUSTER_CA_FILE"))
+        .hint("name the certificate authority of the server with `--ca-file FILE` or MUSTER_CA_FILE"))
 }

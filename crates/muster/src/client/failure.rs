@@ -1,4 +1,4 @@
-//! Why a call has no answer, and what the process returns for it.
+//! Why a request failed, and the message and exit code for it.
 
 use std::time::Duration;
 
@@ -7,111 +7,122 @@ use muster_protocol::problem::Problem;
 
 use crate::error::{CliError, Exit};
 
-/// What to try without a token that is valid. The server speaks of headers; people here have flags.
+/// The hint for a missing or invalid token. It replaces the hint of the server, which names headers instead of flags.
 const TOKEN_HINT: &str = "give one with `--token-file FILE`, MUSTER_TOKEN or MUSTER_DATA_DIR";
 
-/// Why a call has no answer.
+/// Why a request failed.
 #[derive(Debug)]
-pub enum Failure {
-    /// No connection could be made: nothing was sent.
+pub enum CallFailure {
+    /// No connection could be opened: nothing was sent.
     Unreachable(String),
-    /// The server is there and cannot prove who it is: nothing was sent.
+    /// The certificate of the server is not trusted: nothing was sent.
     Untrusted(String),
-    /// The connection broke: it is not known whether the server acted.
+    /// The connection broke: it is unknown whether the server acted.
     Dropped(String),
-    /// No answer came in time.
-    Silent(Duration),
-    /// The server said no.
-    Declined(Box<Declined>),
-    /// The call cannot be written down.
-    Nonsense(String),
+    /// No response arrived within the timeout.
+    TimedOut(Duration),
+    /// The response has an error status.
+    Refused(Box<RefusedCall>),
+    /// The request cannot be encoded.
+    InvalidRequest(String),
 }
 
-/// A refusal or fault in the server's own words.
+/// A refusal or fault in the words of the server.
 #[derive(Debug)]
-pub struct Declined {
+pub struct RefusedCall {
     status: StatusCode,
     code: String,
     detail: String,
     hint: Option<String>,
 }
 
-impl Failure {
-    /// The connection broke under us.
-    pub fn dropped(error: hyper::Error) -> Failure {
-        Failure::Dropped(error.to_string())
+impl CallFailure {
+    pub fn connection_dropped(error: hyper::Error) -> CallFailure {
+        CallFailure::Dropped(error.to_string())
     }
 
-    /// An answer that is not a success.
-    pub fn declined(status: StatusCode, body: &[u8]) -> Failure {
+    /// A response with an error status. Its body is a problem document, unless a proxy wrote the response.
+    pub fn from_response(status: StatusCode, body: &[u8]) -> CallFailure {
         let declined = match muster_json::from_slice::<Problem>(body) {
             Ok(problem) => {
-                Declined { status, code: problem.code, detail: problem.detail, hint: problem.hint }
+                RefusedCall { status, code: problem.code, detail: problem.detail, hint: problem.hint }
             }
-            Err(_) => Declined { status, code: String::new(), detail: plain_words(status, body), hint: None },
+            Err(_) => RefusedCall {
+                status,
+                code: String::new(),
+                detail: foreign_response_text(status, body),
+                hint: None,
+            },
         };
-        Failure::Declined(Box::new(declined))
+        CallFailure::Refused(Box::new(declined))
     }
 
-    /// Whether the same call may succeed in a moment: it is worth sending again, if it can be sent twice.
-    pub fn may_pass(&self) -> bool {
+    /// Whether the same request may succeed in a moment: worth a retry if the request is idempotent.
+    pub fn is_transient(&self) -> bool {
         match self {
-            Failure::Dropped(_) | Failure::Silent(_) => true,
-            Failure::Declined(declined) => declined.status == StatusCode::SERVICE_UNAVAILABLE,
-            Failure::Unreachable(_) | Failure::Untrusted(_) | Failure::Nonsense(_) => false,
+            CallFailure::Dropped(_) | CallFailure::TimedOut(_) => true,
+            CallFailure::Refused(declined) => declined.status == StatusCode::SERVICE_UNAVAILABLE,
+            CallFailure::Unreachable(_) | CallFailure::Untrusted(_) | CallFailure::InvalidRequest(_) => false,
         }
     }
 
-    /// What a person reads, and what the process returns.
+    /// The message and exit code. A server that cannot be reached may be restarting: transient for commands that poll.
     pub fn into_error(self, server: &str) -> CliError {
-        let may_pass = self.may_pass() || matches!(self, Failure::Unreachable(_));
-        CliError { may_pass, ..self.in_words(server) }
+        let is_transient = self.is_transient() || matches!(self, CallFailure::Unreachable(_));
+        CliError { is_transient, ..self.to_message(server) }
     }
 
-    fn in_words(self, server: &str) -> CliError {
+    fn to_message(self, server: &str) -> CliError {
         match self {
-            Failure::Unreachable(why) => {
-                CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}"))
-                    .hint("start one with `muster dev`, or name another with `--server` or MUSTER_SERVER")
+            CallFailure::Unreachable(why) => {
+                CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}")).hint(
+                    "start a server with `muster dev`, or name another with `--server` or MUSTER_SERVER",
+                )
             }
-            Failure::Untrusted(why) => {
+            CallFailure::Untrusted(why) => {
                 CliError::new(Exit::Unreachable, format!("cannot trust {server}: {why}"))
                     .hint("name its certificate authority with `--ca-file FILE` or MUSTER_CA_FILE")
             }
-            Failure::Dropped(why) => {
-                CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}"))
-                    .hint("`muster doctor` looks further; an encrypted server is reached by https://")
+            CallFailure::Dropped(why) => {
+                CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}")).hint(
+                    "`muster doctor` checks the connection; a server with TLS needs an https:// address",
+                )
             }
-            Failure::Silent(waited) => CliError::new(
+            CallFailure::TimedOut(waited) => CliError::new(
                 Exit::TimedOut,
                 format!("{server} did not answer within {} s", waited.as_secs()),
             ),
-            Failure::Declined(declined) => declined.into_error(),
-            Failure::Nonsense(why) => CliError::failed(format!("cannot ask {server} that: {why}")),
+            CallFailure::Refused(declined) => declined.into_error(),
+            CallFailure::InvalidRequest(why) => {
+                CliError::failed(format!("cannot build the request to {server}: {why}"))
+            }
         }
     }
 }
 
-impl Declined {
+impl RefusedCall {
     fn into_error(self) -> CliError {
         if self.status == StatusCode::UNAUTHORIZED {
-            return CliError::new(Exit::NotAllowed, "the server wants a valid token").hint(TOKEN_HINT);
+            return CliError::new(Exit::NotAllowed, "the server requires a valid token").hint(TOKEN_HINT);
         }
-        CliError { hint: self.hint, ..CliError::new(exit_of(self.status.as_u16(), &self.code), self.detail) }
+        CliError {
+            hint: self.hint,
+            ..CliError::new(exit_for_status(self.status.as_u16(), &self.code), self.detail)
+        }
     }
 }
 
-/// The problem with which the server ends a stream.
+/// The error for the problem document with which the server ended a stream.
 pub fn stream_error(problem: Problem) -> CliError {
     let hint = match problem.code.as_str() {
-        "token-ended" => Some(format!("a new token is needed: {TOKEN_HINT}")),
+        "token-ended" => Some(format!("use a new token: {TOKEN_HINT}")),
         _ => problem.hint,
     };
-    CliError { hint, ..CliError::new(exit_of(problem.status, &problem.code), problem.detail) }
+    CliError { hint, ..CliError::new(exit_for_status(problem.status, &problem.code), problem.detail) }
 }
 
-/// What the process returns for a refusal, by status and code.
-pub fn exit_of(status: u16, code: &str) -> Exit {
+/// The exit code for a refusal, by HTTP status and refusal code.
+pub fn exit_for_status(status: u16, code: &str) -> Exit {
     match (status, code) {
         (_, "over-quota" | "over-user-quota" | "queue-full" | "dead-dependency") => Exit::Conflict,
         (_, "infeasible") => Exit::Infeasible,
@@ -124,8 +135,8 @@ pub fn exit_of(status: u16, code: &str) -> Exit {
     }
 }
 
-/// Something that is not ours answered, or a proxy in between.
-fn plain_words(status: StatusCode, body: &[u8]) -> String {
+/// The first line of a response that is not a problem document, from a proxy or another server.
+fn foreign_response_text(status: StatusCode, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let line: String = line.chars().take(200).collect();
@@ -152,10 +163,10 @@ mod tests {
         }
     }
 
-    fn error_of(status: u16, code: &str) -> CliError {
+    fn error_for(status: u16, code: &str) -> CliError {
         let body = muster_json::to_vec(&problem(status, code));
         let status = StatusCode::from_u16(status).unwrap();
-        Failure::declined(status, &body).into_error("http://x")
+        CallFailure::from_response(status, &body).into_error("http://x")
     }
 
     #[test]
@@ -167,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_has_its_exit_code() {
+    fn refusal_codes_map_to_exit_codes() {
         let cases = [
             (404, "unknown-job", Exit::NotFound),
             (401, "unauthenticated", Exit::NotAllowed),
@@ -181,15 +192,15 @@ mod tests {
             (503, "unavailable", Exit::Failed),
         ];
         for (status, code, exit) in cases {
-            assert_eq!(error_of(status, code).exit, exit, "{status} {code}");
+            assert_eq!(error_for(status, code).exit, exit, "{status} {code}");
         }
     }
 
     #[test]
-    fn an_answer_from_somebody_else_is_shown_as_it_is() {
-        let failure = Failure::declined(StatusCode::BAD_GATEWAY, b"\n<html>nginx</html>\n");
+    fn a_response_that_is_not_a_problem_document_is_shown_verbatim() {
+        let failure = CallFailure::from_response(StatusCode::BAD_GATEWAY, b"\n<html>nginx</html>\n");
         assert_eq!(
-            failure.into_error("http://x").what,
+            failure.into_error("http://x").message,
             "the server answers 502 Bad Gateway: <html>nginx</html>"
         );
     }

@@ -1,17 +1,17 @@
-//! Sending the same thing again, for calls whose key makes that harmless.
+//! Retries of requests whose idempotency key makes a repetition harmless.
 
 use std::time::Duration;
 
 use hyper::body::Bytes;
 
-use super::failure::Failure;
+use super::failure::CallFailure;
 
-/// Long enough for a server to be restarted, short enough for a person to wait.
-const PAUSES: [Duration; 4] =
+/// 7 s in total: long enough for a restart of the server, short enough for a person to wait.
+const RETRY_PAUSES: [Duration; 4] =
     [Duration::from_millis(200), Duration::from_millis(800), Duration::from_secs(2), Duration::from_secs(4)];
 
-/// A key that nobody else will draw: 128 random bits. The second choice is only unique on this machine.
-pub fn new_key() -> String {
+/// 128 random bits; without a random source, a key that is unique on this machine only.
+pub fn new_idempotency_key() -> String {
     let mut bytes = [0_u8; 16];
     match getrandom::fill(&mut bytes) {
         Ok(()) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
@@ -19,18 +19,18 @@ pub fn new_key() -> String {
     }
 }
 
-/// Try until there is an answer, or no hope for one. A server that cannot be reached at the first try is not
-/// there; one that goes away in the middle may come back.
-pub fn until_answered(
-    mut attempt: impl FnMut() -> Result<Bytes, Failure>,
+/// Retries after transient failures. A server that is unreachable at the first attempt is taken to be down; a server
+/// that becomes unreachable after a dropped connection may be restarting.
+pub fn retry_until_answered(
+    mut attempt: impl FnMut() -> Result<Bytes, CallFailure>,
     pause: impl Fn(Duration),
-) -> Result<Bytes, Failure> {
+) -> Result<Bytes, CallFailure> {
     let mut outcome = attempt();
-    let mut was_there = false;
-    for wait in PAUSES {
+    let mut was_reached = false;
+    for wait in RETRY_PAUSES {
         match &outcome {
-            Err(failure) if failure.may_pass() => was_there = true,
-            Err(Failure::Unreachable(_)) if was_there => {}
+            Err(failure) if failure.is_transient() => was_reached = true,
+            Err(CallFailure::Unreachable(_)) if was_reached => {}
             _ => return outcome,
         }
         pause(wait);
@@ -43,10 +43,10 @@ pub fn until_answered(
 mod tests {
     use super::*;
 
-    fn tries(outcomes: Vec<Result<Bytes, Failure>>) -> (usize, bool) {
+    fn attempts_made(outcomes: Vec<Result<Bytes, CallFailure>>) -> (usize, bool) {
         let mut left = outcomes.into_iter();
         let mut count = 0;
-        let outcome = until_answered(
+        let outcome = retry_until_answered(
             || {
                 count += 1;
                 left.next().unwrap()
@@ -57,17 +57,17 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_connection_is_tried_again_and_a_missing_server_is_not() {
-        let broke = || Err(Failure::Dropped("reset".into()));
-        let away = || Err(Failure::Unreachable("refused".into()));
-        assert_eq!(tries(vec![broke(), away(), Ok(Bytes::new())]), (3, true));
-        assert_eq!(tries(vec![away()]), (1, false));
-        assert_eq!(tries(vec![broke(), broke(), broke(), broke(), broke()]), (5, false));
+    fn dropped_connections_are_retried_and_unreachable_servers_are_not() {
+        let dropped = || Err(CallFailure::Dropped("reset".into()));
+        let unreachable = || Err(CallFailure::Unreachable("refused".into()));
+        assert_eq!(attempts_made(vec![dropped(), unreachable(), Ok(Bytes::new())]), (3, true));
+        assert_eq!(attempts_made(vec![unreachable()]), (1, false));
+        assert_eq!(attempts_made(vec![dropped(), dropped(), dropped(), dropped(), dropped()]), (5, false));
     }
 
     #[test]
-    fn keys_differ() {
-        assert_ne!(new_key(), new_key());
-        assert_eq!(new_key().len(), 32);
+    fn idempotency_keys_are_random() {
+        assert_ne!(new_idempotency_key(), new_idempotency_key());
+        assert_eq!(new_idempotency_key().len(), 32);
     }
 }

@@ -1,66 +1,65 @@
-//! What a call asks for: a path under `/api/v1` with its query, written so that no name can break out of it.
+//! The target of a request: a path under `/api/v1` with its query, percent-encoded so that no name can change the path.
 
 use std::fmt;
 
-const BASE: &str = "/api/v1";
+const API_BASE_PATH: &str = "/api/v1";
 
-/// A path and a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct RequestTarget {
     path: String,
     query: String,
 }
 
-impl Target {
-    /// A path under `/api/v1`, as written in the program.
-    pub fn new(path: &str) -> Target {
-        Target { path: format!("{BASE}/{path}"), query: String::new() }
+impl RequestTarget {
+    /// A path under `/api/v1`, taken as it is.
+    pub fn new(path: &str) -> RequestTarget {
+        RequestTarget { path: format!("{API_BASE_PATH}/{path}"), query: String::new() }
     }
 
-    /// A path outside of it, such as `/health`.
-    pub fn outside(path: &str) -> Target {
-        Target { path: path.to_string(), query: String::new() }
+    /// A path outside of `/api/v1`, such as `/health`.
+    pub fn absolute(path: &str) -> RequestTarget {
+        RequestTarget { path: path.to_string(), query: String::new() }
     }
 
-    /// One more step of the path, from a person.
-    pub fn at(mut self, name: &str) -> Target {
+    /// Appends a path segment, percent-encoded: it may come from the user.
+    pub fn segment(mut self, name: &str) -> RequestTarget {
         self.path.push('/');
-        encode(name, &mut self.path);
+        percent_encode(name, &mut self.path);
         self
     }
 
-    /// A field of the query.
-    pub fn with(mut self, key: &str, value: impl fmt::Display) -> Target {
+    /// Appends a query parameter.
+    pub fn query(mut self, key: &str, value: impl fmt::Display) -> RequestTarget {
         self.query.push(if self.query.is_empty() { '?' } else { '&' });
         self.query.push_str(key);
         self.query.push('=');
-        encode(&value.to_string(), &mut self.query);
+        percent_encode(&value.to_string(), &mut self.query);
         self
     }
 
-    /// The same, where there is something to say.
-    pub fn with_some(self, key: &str, value: Option<impl fmt::Display>) -> Target {
+    /// Appends a query parameter that has a value.
+    pub fn query_if_some(self, key: &str, value: Option<impl fmt::Display>) -> RequestTarget {
         match value {
-            Some(value) => self.with(key, value),
+            Some(value) => self.query(key, value),
             None => self,
         }
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RequestTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.path, self.query)
     }
 }
 
-impl From<&str> for Target {
-    fn from(path: &str) -> Target {
-        Target::new(path)
+impl From<&str> for RequestTarget {
+    fn from(path: &str) -> RequestTarget {
+        RequestTarget::new(path)
     }
 }
 
-/// Percent-encode everything but RFC 3986's unreserved letters. A lone `.` or `..` would be a step of its own.
-fn encode(text: &str, into: &mut String) {
+/// Percent-encode all but the unreserved characters of RFC 3986. A segment `.` or `..` would change the path.
+fn percent_encode(text: &str, into: &mut String) {
     let dots_only = !text.is_empty() && text.bytes().all(|byte| byte == b'.');
     for byte in text.bytes() {
         let plain = byte.is_ascii_alphanumeric()
@@ -75,17 +74,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_inside_their_step() {
-        let target = Target::new("nodes").at("../jobs?x=1 ä").at("..").with("why", "a&b=c");
+    fn path_segments_and_query_values_are_escaped() {
+        let target = RequestTarget::new("nodes").segment("../jobs?x=1 ä").segment("..").query("why", "a&b=c");
         assert_eq!(target.to_string(), "/api/v1/nodes/..%2Fjobs%3Fx%3D1%20%C3%A4/%2E%2E?why=a%26b%3Dc");
     }
 
     #[test]
-    fn what_is_not_said_is_left_out() {
-        let target = Target::new("jobs")
-            .with_some("state", None::<&str>)
-            .with_some("limit", Some(5))
-            .with("tenant_id", "a");
+    fn absent_query_values_are_omitted() {
+        let target = RequestTarget::new("jobs")
+            .query_if_some("state", None::<&str>)
+            .query_if_some("limit", Some(5))
+            .query("tenant_id", "a");
         assert_eq!(target.to_string(), "/api/v1/jobs?limit=5&tenant_id=a");
     }
 }

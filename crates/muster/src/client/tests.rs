@@ -1,4 +1,4 @@
-//! A client against servers that misbehave.
+//! The client against a server that misbehaves.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -9,27 +9,29 @@ use muster_protocol::submit::Submitted;
 use super::*;
 use crate::error::Exit;
 
-/// What a server does with one connection: hang up without a word, or say this.
+/// What the server does with one connection.
 #[derive(Clone, Copy)]
-enum Does {
+enum ScriptedResponse {
+    /// Close the connection without a response.
     HangUp,
-    Say(&'static str, &'static str),
+    /// Send this status and body.
+    Respond(&'static str, &'static str),
 }
 
-/// Serve connections one after the other, and return the keys that came with them.
-fn serve(acts: Vec<Does>) -> (Client, JoinHandle<Vec<String>>) {
+/// Serve connections one after the other, and return their idempotency keys.
+fn scripted_server(acts: Vec<ScriptedResponse>) -> (Client, JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let keys = std::thread::spawn(move || acts.into_iter().map(|act| exchange(&listener, act)).collect());
+    let keys = std::thread::spawn(move || acts.into_iter().map(|act| serve_one(&listener, act)).collect());
     (Client::new(&Connection { server, token: None, ca_file: None }).unwrap(), keys)
 }
 
-fn exchange(listener: &TcpListener, act: Does) -> String {
+fn serve_one(listener: &TcpListener, act: ScriptedResponse) -> String {
     let (mut stream, _) = listener.accept().unwrap();
     let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
     let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
     let key = head.iter().find_map(|line| line.strip_prefix("idempotency-key: ")).unwrap_or_default();
-    if let Does::Say(status, body) = act {
+    if let ScriptedResponse::Respond(status, body) = act {
         let length = body.len();
         write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
             .unwrap();
@@ -41,9 +43,12 @@ const ACCEPTED: &str = r#"{"job_id":"job-7","status":"submitted","message":"acce
 
 #[test]
 fn a_submission_is_repeated_with_the_same_key() {
-    let (client, keys) =
-        serve(vec![Does::HangUp, Does::Say("503 Away", "{}"), Does::Say("201 Created", ACCEPTED)]);
-    let submitted: Submitted = client.send_once("jobs", &"x", new_key()).unwrap();
+    let (client, keys) = scripted_server(vec![
+        ScriptedResponse::HangUp,
+        ScriptedResponse::Respond("503 Away", "{}"),
+        ScriptedResponse::Respond("201 Created", ACCEPTED),
+    ]);
+    let submitted: Submitted = client.post_idempotent("jobs", &"x", new_idempotency_key()).unwrap();
     assert_eq!(submitted.job_id, "job-7");
     let keys = keys.join().unwrap();
     assert_eq!(keys[0].len(), 32);
@@ -51,17 +56,17 @@ fn a_submission_is_repeated_with_the_same_key() {
 }
 
 #[test]
-fn what_changes_something_without_a_key_is_sent_once() {
-    let (client, keys) = serve(vec![Does::HangUp]);
+fn requests_without_an_idempotency_key_are_not_retried() {
+    let (client, keys) = scripted_server(vec![ScriptedResponse::HangUp]);
     let error = client.send::<Submitted>(Method::POST, "tenants", &"x").unwrap_err();
-    assert_eq!((error.exit, error.may_pass), (Exit::Unreachable, true));
+    assert_eq!((error.exit, error.is_transient), (Exit::Unreachable, true));
     assert_eq!(keys.join().unwrap(), [""]);
 }
 
 #[test]
-fn an_answer_of_another_kind_is_said_to_be_one() {
-    let (client, _) = serve(vec![Does::Say("200 OK", "<html>")]);
+fn an_unparsable_response_is_reported() {
+    let (client, _) = scripted_server(vec![ScriptedResponse::Respond("200 OK", "<html>")]);
     let error = client.get::<Submitted>("jobs").unwrap_err();
     assert_eq!(error.exit, Exit::Failed);
-    assert!(error.what.contains("something else than this version expects"), "{}", error.what);
+    assert!(error.message.contains("sent a response that this version cannot parse"), "{}", error.message);
 }

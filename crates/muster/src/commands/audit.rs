@@ -1,23 +1,23 @@
-//! Administrative acts, done and refused.
+//! `muster audit`: administrative acts, done and refused.
 
 use muster_protocol::audit::{AuditEntry, AuditList};
 
-use super::{Code, Ending};
-use crate::client::{Client, Target};
+use super::{CommandResult, ExitStatus};
+use crate::client::{Client, RequestTarget};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, Tint};
 use crate::units;
 
-/// Rows when nobody says how many.
-const LIMIT_DEFAULT: usize = 50;
-/// Most rows the server gives at once.
+/// Rows without `--limit`.
+const ROWS_DEFAULT: usize = 50;
+/// Maximum number of rows in a response of the server.
 const PAGE_MAX: usize = 1_000;
 
 /// `muster audit`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only acts of this person or token
+    /// Only acts of this user or token
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
     /// Only this act, for example tenant.change
@@ -29,32 +29,35 @@ pub struct Args {
 
 const COLUMNS: [Column<AuditEntry>; 7] = [
     Column::new("SEQ", |entry| entry.seq.into()),
-    Column::new("AT", |entry| units::moment(entry.at_ms).into()),
+    Column::new("AT", |entry| units::local_time_text(entry.at_ms).into()),
     Column::new("ACTOR", |entry| entry.actor.as_str().into()),
     Column::new("KIND", |entry| entry.actor_kind.as_deref().unwrap_or("-").into()),
     Column::new("ACTION", |entry| entry.action.as_str().into()),
     Column::new("OBJECT", |entry| entry.object.as_str().into()),
-    Column::new("RESULT", result),
+    Column::new("RESULT", result_cell),
 ];
 
-/// Print the acts, newest first.
-pub fn run(args: Args, options: &Options) -> Ending {
+/// Prints the acts, newest first.
+pub fn run(args: Args, options: &Options) -> CommandResult {
     output::check_columns(&args.list, &COLUMNS)?;
-    let most = args.list.most(LIMIT_DEFAULT);
-    // What is sorted is sorted as a whole, and cut afterwards.
-    let enough = if args.list.sort.is_some() { usize::MAX } else { most };
-    let (list, cut) = fetch(&options.client()?, &args, enough)?;
-    let shown = ListArgs { limit: Some(most), ..args.list.clone() };
+    let limit = args.list.row_limit(ROWS_DEFAULT);
+    // `--sort` needs all entries: the limit applies after sorting.
+    let enough = if args.list.sort.is_some() { usize::MAX } else { limit };
+    let (list, truncated) = fetch_entries(&options.client()?, &args, enough)?;
+    let shown = ListArgs { limit: Some(limit), ..args.list.clone() };
     output::list(&shown, options.color, &COLUMNS, list.entries.clone(), &list)?;
-    if (cut || list.entries.len() > most) && args.list.limit.is_none() {
-        output::talk(&format!("showing {most} of {}; `--limit 0` shows all", units::thousands(list.total)));
+    if (truncated || list.entries.len() > limit) && args.list.limit.is_none() {
+        output::print_stderr(&format!(
+            "showing {limit} of {}; `--limit 0` shows all",
+            units::thousands_text(list.total)
+        ));
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
-/// Pages until there are enough acts that match, and whether there may be more.
-fn fetch(client: &Client, args: &Args, enough: usize) -> Result<(AuditList, bool), CliError> {
-    let wanted = |entry: &AuditEntry| {
+/// Fetches pages until `enough` entries match; also returns whether there may be more.
+fn fetch_entries(client: &Client, args: &Args, enough: usize) -> Result<(AuditList, bool), CliError> {
+    let matches = |entry: &AuditEntry| {
         args.actor.as_ref().is_none_or(|actor| *actor == entry.actor)
             && args.action.as_ref().is_none_or(|action| *action == entry.action)
     };
@@ -62,22 +65,22 @@ fn fetch(client: &Client, args: &Args, enough: usize) -> Result<(AuditList, bool
     let mut cursor: Option<String> = None;
     loop {
         let limit = enough.clamp(1, PAGE_MAX);
-        let page: AuditList =
-            client.get(Target::new("audit").with("limit", limit).with_some("cursor", cursor.take()))?;
+        let page: AuditList = client
+            .get(RequestTarget::new("audit").query("limit", limit).query_if_some("cursor", cursor.take()))?;
         list.total = page.total;
-        list.entries.extend(page.entries.into_iter().filter(wanted));
+        list.entries.extend(page.entries.into_iter().filter(matches));
         match page.next_cursor {
             Some(next) if list.entries.len() < enough => cursor = Some(next),
             next => {
-                let cut = list.entries.len() > enough || next.is_some() && list.total > enough as u64;
+                let truncated = list.entries.len() > enough || next.is_some() && list.total > enough as u64;
                 list.entries.truncate(enough);
-                return Ok((list, cut));
+                return Ok((list, truncated));
             }
         }
     }
 }
 
-fn result(entry: &AuditEntry) -> Cell {
+fn result_cell(entry: &AuditEntry) -> Cell {
     match (&entry.refused, entry.allowed) {
         (Some(code), _) if entry.times > 1 => {
             Cell::tinted(format!("refused: {code} ({} times)", entry.times), Tint::Bad)
@@ -93,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_that_were_counted_together_say_how_many() {
+    fn aggregated_refusals_show_their_count() {
         let entry = |times| AuditEntry {
             seq: 1,
             at: String::new(),
@@ -106,7 +109,7 @@ mod tests {
             refused: Some("forbidden".into()),
             times,
         };
-        assert_eq!(result(&entry(1)).text, "refused: forbidden");
-        assert_eq!(result(&entry(57)).text, "refused: forbidden (57 times)");
+        assert_eq!(result_cell(&entry(1)).text, "refused: forbidden");
+        assert_eq!(result_cell(&entry(57)).text, "refused: forbidden (57 times)");
     }
 }

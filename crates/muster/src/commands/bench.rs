@@ -1,36 +1,37 @@
-//! How fast this build is on this machine, and how well it places.
+//! Benchmarks: the speed of this build on this machine, and its decisions against published schedulers.
+//!
+//! The models and trace readers are in `muster-sim`. Here are the arguments, the choice of workloads and the tables,
+//! and the benchmarks that measure time in this process: `plan` and `policy`.
 
-mod cpu;
 mod mixed;
+mod named_values;
 mod numa;
 mod placement;
 mod plan;
 mod policy;
-mod product;
 mod replay;
 mod share;
-mod synthetic;
+mod timing;
 mod traces;
 
-use super::Ending;
+use crate::error::CommandResult;
 use crate::output::ShowArgs;
 
-/// What to measure.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// Measure the planner on clusters that exist in memory only: placements, gangs, preemption, fair rounds
+    /// Measure the planner on synthetic clusters: placements, gangs, preemption, rounds with a long queue
     Plan(PlanArgs),
-    /// Measure how much of a cluster policies of placement fill, on recorded pods
+    /// Compare placement policies (FGD, best fit, …) by allocated GPUs on the OpenB trace
     Placement(placement::Args),
-    /// Measure how soon training jobs are done under policies of scheduling, on recorded queues
+    /// Compare scheduling policies (SRTF, Tiresias, …) by job completion time on the Muri traces
     Replay(replay::Args),
-    /// Reckon what it is worth to choose GPUs by NUMA node, PCIe switch and NVLink, and what it costs in waiting
+    /// Model how much topology-aware GPU selection shortens training steps, and what it adds to waiting
     Numa(numa::NumaArgs),
-    /// Measure what it is worth to know how fast each job is on each kind of GPU
+    /// Simulate heterogeneity-aware against blind fair sharing on several GPU types
     Mixed(mixed::Args),
-    /// Measure what policies cost: evaluations, loading, and rounds of the planner that ask them
+    /// Measure what policies cost: calls, compilation, and planner rounds that query them
     Policy(policy::Args),
-    /// Reckon how many GPUs small jobs need that share them in one manner or another, and how much slower they get
+    /// Model GPU sharing (MIG, MPS, time slices): GPUs needed and slowdown of small jobs
     Share(share::Args),
 }
 
@@ -44,8 +45,7 @@ pub struct PlanArgs {
     show: ShowArgs,
 }
 
-/// Measure, and print a table.
-pub fn run(verb: Verb) -> Ending {
+pub fn run(verb: Verb) -> CommandResult {
     match verb {
         Verb::Plan(args) => plan::run(args.quick, &args.show),
         Verb::Placement(args) => placement::run(args),

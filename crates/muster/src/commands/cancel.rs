@@ -1,34 +1,33 @@
-//! End jobs, waiting or running.
+//! `muster cancel`: end waiting or running jobs.
 
 use hyper::Method;
-use muster_protocol::submit::{Cancelled, Done};
+use muster_protocol::submit::{Acknowledgement, Cancelled};
 
-use super::steer::{self, Which};
-use super::{Ending, wait};
+use super::job_control::{self, JobSelection};
+use super::{CommandResult, wait};
 use crate::jobs;
 use crate::options::Options;
 
 /// `muster cancel`.
 ///
-/// A job that runs is told to stop. It ends as cancelled, unless its processes had already exited with code 0: then its
-/// work is done, and it ends as completed.
+/// A running job is stopped and ends as cancelled, unless its processes had already exited with code 0: then it ends as
+/// completed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
-    /// Wait until the jobs have ended, and say how
+    selection: JobSelection,
+    /// Wait until the jobs have ended, and print how they ended
     #[arg(long)]
     wait: bool,
 }
 
-/// End jobs, waiting or running.
-pub fn run(args: Args, options: &Options) -> Ending {
-    let cancelled = steer::each(&args.which, "cancel", options, |client, job| {
-        let cancelled: Cancelled = client.act(Method::DELETE, jobs::target(job))?;
-        Ok(Done { message: cancelled.message })
+pub fn run(args: Args, options: &Options) -> CommandResult {
+    let cancelled = job_control::for_each_job(&args.selection, "cancel", options, |client, job| {
+        let cancelled: Cancelled = client.send_without_body(Method::DELETE, jobs::job_target(job))?;
+        Ok(Acknowledgement { message: cancelled.message })
     })?;
     if args.wait {
-        wait::until_ended(args.which.jobs(), None, options)?;
+        wait::wait_until_ended(args.selection.jobs(), None, options)?;
     }
     Ok(cancelled)
 }

@@ -1,26 +1,27 @@
-//! Say that a running job has saved its work.
+//! `muster checkpoint`: report a checkpoint of a running job.
 
 use hyper::Method;
-use muster_protocol::submit::Done;
+use muster_protocol::submit::Acknowledgement;
 
-use super::{Code, Ending};
+use super::{CommandResult, ExitStatus};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output;
 
 /// `muster checkpoint`.
 #[derive(Debug, clap::Args)]
-#[command(before_help = "Example, at the end of a job's own checkpoint:\n  muster checkpoint $MUSTER_JOB_ID")]
+#[command(before_help = "Example, in a job after it has saved its work:\n  muster checkpoint $MUSTER_JOB_ID")]
 pub struct Args {
-    /// Which job; `-` is your newest
+    /// Job id; `-` is your newest job
     job: JobRef,
 }
 
-/// From now on only what comes after is lost if the job is displaced.
-pub fn run(args: Args, options: &Options) -> Ending {
+/// A preemption after the report loses only the work done since.
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let done: Done = client.act(Method::POST, jobs::target(id).at("checkpoint"))?;
-    output::talk(&done.message);
-    Ok(Code::DONE)
+    let done: Acknowledgement =
+        client.send_without_body(Method::POST, jobs::job_target(id).segment("checkpoint"))?;
+    output::print_stderr(&done.message);
+    Ok(ExitStatus::SUCCESS)
 }

@@ -1,10 +1,8 @@
-//! Completion scripts for shells.
+//! `muster completion`: completion scripts for shells.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{Code, Ending};
-use crate::args;
+use super::{CommandResult, ExitStatus};
 use crate::output;
 
 /// `muster completion`.
@@ -13,15 +11,15 @@ use crate::output;
     before_help = "Example:\n  muster completion bash > ~/.local/share/bash-completion/completions/muster"
 )]
 pub struct Args {
-    /// For which shell
+    /// The shell to complete in
     #[arg(value_parser = clap::builder::EnumValueParser::<Shell>::new())]
     shell: Shell,
 }
 
-/// Print the script.
-pub fn run(args: Args) -> Ending {
+/// Print the script for `command_line`, the whole command line of `muster`.
+pub fn run(args: Args, mut command_line: clap::Command) -> CommandResult {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut args::Args::command(), "muster", &mut script);
-    output::print(&String::from_utf8_lossy(&script))?;
-    Ok(Code::DONE)
+    clap_complete::generate(args.shell, &mut command_line, "muster", &mut script);
+    output::print_stdout(&String::from_utf8_lossy(&script))?;
+    Ok(ExitStatus::SUCCESS)
 }

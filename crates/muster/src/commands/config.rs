@@ -1,12 +1,12 @@
-//! The configuration of a server: what it would be, and who says so.
+//! `muster config`: the configuration a server would start with, and the source of each value.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use muster_server::config::{Config, RawConfig, Shown};
+use muster_server::config::{Config, RawConfig, ShownKey};
 use serde::Serialize;
 
-use super::{Code, Ending};
+use super::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Column, ListArgs};
@@ -15,18 +15,18 @@ use crate::output::{self, Column, ListArgs};
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Show every key, its value, and where the value comes from
-    Show(KeysArgs),
-    /// Check a file without starting anything
-    Check(CheckArgs),
+    Show(ConfigShowArgs),
+    /// Check a configuration file without starting a server
+    Check(ConfigCheckArgs),
 }
 
 /// `muster config show`.
 #[derive(Debug, Args)]
-pub struct KeysArgs {
-    /// The file; without one, variables and defaults
+pub struct ConfigShowArgs {
+    /// Configuration file [default: environment variables and defaults only]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only keys that somebody has set
+    /// Show only keys that are set by a file, variable or flag
     #[arg(long)]
     set: bool,
     #[command(flatten)]
@@ -35,48 +35,47 @@ pub struct KeysArgs {
 
 /// `muster config check`.
 #[derive(Debug, Args)]
-pub struct CheckArgs {
-    /// The file
+pub struct ConfigCheckArgs {
+    /// Configuration file
     #[arg(value_name = "FILE")]
     config: PathBuf,
 }
 
-/// All of them, as machines read it.
+/// The output of `-o json`.
 #[derive(Serialize)]
-struct Whole<'a> {
-    keys: &'a [Shown],
+struct ConfigReport<'a> {
+    keys: &'a [ShownKey],
 }
 
-const COLUMNS: [Column<Shown>; 4] = [
+const COLUMNS: [Column<ShownKey>; 4] = [
     Column::new("KEY", |shown| shown.key.into()),
     Column::new("VALUE", |shown| shown.value.as_str().into()),
     Column::new("SOURCE", |shown| shown.source.as_str().into()),
     Column::wide("ABOUT", |shown| shown.about.into()),
 ];
 
-/// Do one of them.
-pub fn run(verb: Verb, options: &Options) -> Ending {
+pub fn run(verb: Verb, options: &Options) -> CommandResult {
     match verb {
         Verb::Show(args) => {
-            let config = load(RawConfig::default(), args.config.as_deref())?;
-            let wanted = |shown: &Shown| !args.set || shown.source != "default";
-            let shown: Vec<Shown> = config.show().into_iter().filter(wanted).collect();
-            output::list(&args.list, options.color, &COLUMNS, shown.clone(), &Whole { keys: &shown })?;
+            let config = load_config(RawConfig::default(), args.config.as_deref())?;
+            let selected = |shown: &ShownKey| !args.set || shown.source != "default";
+            let shown: Vec<ShownKey> = config.show().into_iter().filter(selected).collect();
+            output::list(&args.list, options.color, &COLUMNS, shown.clone(), &ConfigReport { keys: &shown })?;
         }
         Verb::Check(args) => {
-            load(RawConfig::default(), Some(&args.config))?;
-            output::talk(&format!("`{}` is in order", args.config.display()));
+            load_config(RawConfig::default(), Some(&args.config))?;
+            output::print_stderr(&format!("`{}` is valid", args.config.display()));
         }
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
-/// Resolve the configuration, and say what the person should know.
-pub fn load(flags: RawConfig, file: Option<&std::path::Path>) -> Result<Config, CliError> {
+/// Resolves the configuration and prints its warnings.
+pub fn load_config(flags: RawConfig, file: Option<&std::path::Path>) -> Result<Config, CliError> {
     let config =
         Config::load(flags, std::env::vars(), file).map_err(|error| CliError::usage(error.to_string()))?;
     for warning in &config.warnings {
-        output::talk(&format!("warning: {warning}"));
+        output::print_stderr(&format!("warning: {warning}"));
     }
     Ok(config)
 }

@@ -1,4 +1,4 @@
-//! Whether everything is in order, and what to do where it is not.
+//! `muster doctor`: checks of the client, the server and the cluster, with what to do about each problem.
 
 mod deep;
 
@@ -10,16 +10,16 @@ use muster_protocol::node::{Node, NodeList};
 use muster_protocol::policy::{PolicyList, PolicyVersion};
 use serde::Serialize;
 
-use super::{Code, Ending};
-use crate::client::{Client, Target};
+use super::{CommandResult, ExitStatus};
+use crate::client::{Client, RequestTarget};
 use crate::error::{CliError, Exit};
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, Tint};
 use crate::units;
 
-/// Clocks further apart than this make spans and expiries wrong.
+/// A larger clock skew makes durations and expiries wrong.
 const SKEW_WARN_MS: i64 = 2_000;
-const SKEW_BAD_MS: i64 = 60_000;
+const SKEW_FAIL_MS: i64 = 60_000;
 
 /// `muster doctor`.
 #[derive(Debug, clap::Args)]
@@ -30,186 +30,193 @@ pub struct Args {
     list: ListArgs,
 }
 
-/// What was looked at, and what was found.
+/// The result of one check.
 #[derive(Debug, Clone, Serialize)]
 struct Finding {
     check: &'static str,
-    result: Verdict,
+    result: CheckResult,
     found: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     to_do: String,
 }
 
-/// All of them, as machines read it.
+/// The output of `-o json`.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct DoctorReport<'a> {
     checks: &'a [Finding],
 }
 
-/// How it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Verdict {
+enum CheckResult {
     Ok,
     Warn,
     Fail,
 }
 
-impl Verdict {
-    fn cell(self) -> Cell {
+impl CheckResult {
+    fn to_cell(self) -> Cell {
         match self {
-            Verdict::Ok => Cell::tinted("ok", Tint::Good),
-            Verdict::Warn => Cell::tinted("warn", Tint::Warn),
-            Verdict::Fail => Cell::tinted("fail", Tint::Bad),
+            CheckResult::Ok => Cell::tinted("ok", Tint::Good),
+            CheckResult::Warn => Cell::tinted("warn", Tint::Warn),
+            CheckResult::Fail => Cell::tinted("fail", Tint::Bad),
         }
     }
 }
 
 const COLUMNS: [Column<Finding>; 4] = [
     Column::new("CHECK", |finding| finding.check.into()),
-    Column::new("RESULT", |finding| finding.result.cell()),
+    Column::new("RESULT", |finding| finding.result.to_cell()),
     Column::new("FOUND", |finding| finding.found.as_str().into()),
     Column::new("TO DO", |finding| finding.to_do.as_str().into()),
 ];
 
-/// Check, print, and fail when something is broken.
-pub fn run(args: Args, options: &Options) -> Ending {
+/// Runs and prints the checks; exits with an error if one fails.
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let findings = match args.deep.deep {
-        true => deep::examine(&args.deep)?,
-        false => examine(&options.client()?),
+        true => deep::verify_database(&args.deep)?,
+        false => run_checks(&options.client()?),
     };
-    output::list(&args.list, options.color, &COLUMNS, findings.clone(), &Whole { checks: &findings })?;
-    let worst = |check: &str| {
-        findings.iter().any(|finding| finding.check == check && finding.result == Verdict::Fail)
+    output::list(&args.list, options.color, &COLUMNS, findings.clone(), &DoctorReport { checks: &findings })?;
+    let failed = |check: &str| {
+        findings.iter().any(|finding| finding.check == check && finding.result == CheckResult::Fail)
     };
     match () {
-        () if worst("server") => Ok(Code(Exit::Unreachable as u8)),
-        () if findings.iter().any(|finding| finding.result == Verdict::Fail) => Ok(Code(Exit::Failed as u8)),
-        () => Ok(Code::DONE),
+        () if failed("server") => Ok(ExitStatus(Exit::Unreachable as u8)),
+        () if findings.iter().any(|finding| finding.result == CheckResult::Fail) => {
+            Ok(ExitStatus(Exit::Failed as u8))
+        }
+        () => Ok(ExitStatus::SUCCESS),
     }
 }
 
-fn examine(client: &Client) -> Vec<Finding> {
-    let health = client.get::<Health>(Target::outside("/health"));
+fn run_checks(client: &Client) -> Vec<Finding> {
+    let health = client.get::<Health>(RequestTarget::absolute("/health"));
     if let Err(error) = &health
         && error.exit == Exit::Unreachable
     {
-        return vec![server_away(error)];
+        return vec![server_check(error)];
     }
-    let mut findings = vec![good("server", format!("{} answers", client.server())), database(&health)];
+    let mut findings =
+        vec![ok_finding("server", format!("{} answers", client.server())), database_check(&health)];
     match client.get::<ClusterStatus>("cluster/status") {
         Ok(status) => {
-            findings.extend([version(&status), clock(&status), gpus(&status)]);
-            findings.push(devices(client));
-            findings.push(nodes(client));
-            findings.extend(policies(client));
+            findings.extend([version_check(&status), clock_check(&status), gpus_check(&status)]);
+            findings.push(devices_check(client));
+            findings.push(nodes_check(client));
+            findings.extend(policies_check(client));
         }
-        Err(error) => findings.push(no_status(&error)),
+        Err(error) => findings.push(access_check(&error)),
     }
     findings
 }
 
-fn server_away(error: &CliError) -> Finding {
-    bad("server", error.what.clone(), error.hint.clone().unwrap_or_default())
+fn server_check(error: &CliError) -> Finding {
+    fail_finding("server", error.message.clone(), error.hint.clone().unwrap_or_default())
 }
 
-fn database(health: &Result<Health, CliError>) -> Finding {
+fn database_check(health: &Result<Health, CliError>) -> Finding {
     match health {
-        Ok(health) if health.status == "healthy" => good(
+        Ok(health) if health.status == "healthy" => ok_finding(
             "database",
             health
                 .role
                 .clone()
-                .map_or("in order".to_string(), |role| format!("in order, this server is {role}")),
+                .map_or("healthy".to_string(), |role| format!("healthy; this server is {role}")),
         ),
-        Ok(health) => {
-            bad("database", health.why.clone().unwrap_or_else(|| health.status.clone()), LOOK_AT_LOG)
-        }
-        Err(error) => bad("database", error.what.clone(), LOOK_AT_LOG),
+        Ok(health) => fail_finding(
+            "database",
+            health.why.clone().unwrap_or_else(|| health.status.clone()),
+            DATABASE_HINT,
+        ),
+        Err(error) => fail_finding("database", error.message.clone(), DATABASE_HINT),
     }
 }
 
-const LOOK_AT_LOG: &str = "look at the server's log and at its database";
+const DATABASE_HINT: &str = "check the log of the server and its database";
 
-fn version(status: &ClusterStatus) -> Finding {
+fn version_check(status: &ClusterStatus) -> Finding {
     let own = env!("CARGO_PKG_VERSION");
     match status.version == own {
-        true => good("version", own.to_string()),
-        false => warn(
+        true => ok_finding("version", own.to_string()),
+        false => warn_finding(
             "version",
-            format!("this is {own}, the server is {}", status.version),
-            "install the same version on both",
+            format!("this program is {own}, the server is {}", status.version),
+            "install the same version of both",
         ),
     }
 }
 
-/// The answer was on its way for a moment; nobody minds that.
-fn clock(status: &ClusterStatus) -> Finding {
+/// The skew includes the latency of the response, which is far below the threshold.
+fn clock_check(status: &ClusterStatus) -> Finding {
     let skew_ms = (units::now_ms() - status.time_ms).abs();
     let found = format!("{skew_ms} ms apart from the server");
     match skew_ms {
-        ..SKEW_WARN_MS => good("clock", "together with the server".to_string()),
-        SKEW_WARN_MS..SKEW_BAD_MS => warn("clock", found, "switch on time synchronisation"),
-        _ => bad("clock", found, "switch on time synchronisation on both machines"),
+        ..SKEW_WARN_MS => ok_finding("clock", "in sync with the server".to_string()),
+        SKEW_WARN_MS..SKEW_FAIL_MS => warn_finding("clock", found, "enable time synchronisation"),
+        _ => fail_finding("clock", found, "enable time synchronisation on both machines"),
     }
 }
 
-fn gpus(status: &ClusterStatus) -> Finding {
+fn gpus_check(status: &ClusterStatus) -> Finding {
     let kind = if status.simulated { "simulated " } else { "" };
     let found = format!("{} {kind}GPUs, {} free", status.total_gpus, status.available_gpus);
     match status.total_gpus {
-        0 => warn("gpus", "none".to_string(), "`muster dev` brings simulated ones"),
-        _ => good("gpus", found),
+        0 => warn_finding("gpus", "none".to_string(), "`muster dev` starts a server with simulated GPUs"),
+        _ => ok_finding("gpus", found),
     }
 }
 
-/// Devices that are not given out, or are given out with doubts, and the jobs on them.
-fn devices(client: &Client) -> Finding {
+/// GPUs that are unhealthy, degraded or cooling, and the jobs on them.
+fn devices_check(client: &Client) -> Finding {
     let gpus = match client.get::<GpuList>("gpus") {
         Ok(list) => list.gpus,
-        Err(error) => return bad("devices", error.what, ""),
+        Err(error) => return fail_finding("devices", error.message, ""),
     };
-    let sick: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.health != "healthy").collect();
+    let impaired: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.health != "healthy").collect();
     let cooling: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.cooling_until.is_some()).collect();
-    let mut found: Vec<String> = sick.iter().map(|gpu| sick_gpu(gpu)).collect();
+    let mut found: Vec<String> = impaired.iter().map(|gpu| unhealthy_gpu_text(gpu)).collect();
     found.extend(
         cooling.iter().filter(|gpu| gpu.health == "healthy").map(|gpu| format!("{} cools down", gpu.id)),
     );
     match found.is_empty() {
-        true => good("devices", format!("{} healthy", gpus.len())),
-        false => warn(
+        true => ok_finding("devices", format!("{} healthy", gpus.len())),
+        false => warn_finding(
             "devices",
             format!("{} of {} not healthy: {}", found.len(), gpus.len(), found.join(", ")),
-            "`muster gpu show GPU` says why; `muster gpu health GPU healthy` puts one back",
+            "`muster gpu show GPU` says why; `muster gpu health GPU healthy` returns one to service",
         ),
     }
 }
 
-fn sick_gpu(gpu: &Gpu) -> String {
+fn unhealthy_gpu_text(gpu: &Gpu) -> String {
     let jobs: BTreeSet<&str> = gpu.holders.iter().map(|holder| holder.job_id.as_str()).collect();
     let jobs: Vec<&str> = jobs.into_iter().collect();
     match jobs.is_empty() {
         true => format!("{} {}", gpu.id, gpu.health),
-        false => format!("{} {} under {}", gpu.id, gpu.health, jobs.join(" ")),
+        false => format!("{} {} (held by {})", gpu.id, gpu.health, jobs.join(" ")),
     }
 }
 
-/// A node that is not ready, with who said so and why.
-fn node_out(node: &Node) -> String {
+/// A node that is not ready, with the actor and the reason.
+fn unready_node_text(node: &Node) -> String {
     let why = if node.state_why.is_empty() { String::new() } else { format!(": {}", node.state_why) };
     format!("{} {} by {}{why}", node.name, node.state, node.state_by)
 }
 
-fn nodes(client: &Client) -> Finding {
+fn nodes_check(client: &Client) -> Finding {
     let nodes = match client.get::<NodeList>("nodes") {
         Ok(list) => list.nodes,
-        Err(error) => return bad("nodes", error.what, ""),
+        Err(error) => return fail_finding("nodes", error.message, ""),
     };
-    let out: Vec<String> = nodes.iter().filter(|node| node.state != "Ready").map(node_out).collect();
+    let out: Vec<String> = nodes.iter().filter(|node| node.state != "Ready").map(unready_node_text).collect();
     match (nodes.len(), out.is_empty()) {
-        (0, _) => warn("nodes", "none is registered: jobs wait".to_string(), "start one with `muster dev`"),
-        (count, true) => good("nodes", format!("{count} ready")),
-        (count, false) => warn(
+        (0, _) => {
+            let found = "no node is registered, so all jobs wait".to_string();
+            warn_finding("nodes", found, "`muster dev` starts a server with simulated nodes")
+        }
+        (count, true) => ok_finding("nodes", format!("{count} ready")),
+        (count, false) => warn_finding(
             "nodes",
             format!("{} of {count} out of service: {}", out.len(), out.join(", ")),
             "`muster node show NODE` says why",
@@ -217,42 +224,48 @@ fn nodes(client: &Client) -> Finding {
     }
 }
 
-/// Policies in force that are suspended, or fail while jobs wait for their answer. Nothing where none is in force.
-fn policies(client: &Client) -> Option<Finding> {
+/// Active bundles that are suspended, or that fail while jobs wait for their answer. `None` if no bundle is active.
+fn policies_check(client: &Client) -> Option<Finding> {
     let list = match client.get::<PolicyList>("policies") {
         Ok(list) => list,
-        Err(error) => return Some(bad("policies", error.what, "")),
+        Err(error) => return Some(fail_finding("policies", error.message, "")),
     };
-    let in_force: Vec<&PolicyVersion> = list.policies.iter().filter(|version| version.active).collect();
-    let suspended = in_force.iter().find_map(|version| Some((version, version.suspended.as_ref()?)));
+    let active: Vec<&PolicyVersion> = list.policies.iter().filter(|version| version.active).collect();
+    let suspended = active.iter().find_map(|version| Some((version, version.suspended.as_ref()?)));
     if let Some((version, why)) = suspended {
         let found = format!("version {} ({}): {why}", version.version, version.scope);
-        return Some(bad("policies", found, ROLL_BACK));
+        return Some(fail_finding("policies", found, POLICY_HINT));
     }
     if let Some(failing) = list.failures.iter().max_by_key(|failing| failing.jobs) {
-        let jobs = units::count(list.failures.iter().map(|failing| failing.jobs).sum::<u64>(), "job");
+        let jobs = units::count_text(list.failures.iter().map(|failing| failing.jobs).sum::<u64>(), "job");
         return Some(match failing.blocks {
-            true => bad("policies", format!("a failing policy blocks {jobs}: {}", failing.error), ROLL_BACK),
-            false => warn("policies", format!("a policy fails for {jobs}: {}", failing.error), ROLL_BACK),
+            true => fail_finding(
+                "policies",
+                format!("a failing policy blocks {jobs}: {}", failing.error),
+                POLICY_HINT,
+            ),
+            false => {
+                warn_finding("policies", format!("a policy fails for {jobs}: {}", failing.error), POLICY_HINT)
+            }
         });
     }
-    (!in_force.is_empty()).then(|| good("policies", format!("{} in force", in_force.len())))
+    (!active.is_empty()).then(|| ok_finding("policies", format!("{} active", active.len())))
 }
 
-const ROLL_BACK: &str = "mend the policy and apply it, or `muster policy rollback`";
+const POLICY_HINT: &str = "fix the policy and apply it, or run `muster policy rollback`";
 
-fn no_status(error: &CliError) -> Finding {
-    bad("access", error.what.clone(), error.hint.clone().unwrap_or_default())
+fn access_check(error: &CliError) -> Finding {
+    fail_finding("access", error.message.clone(), error.hint.clone().unwrap_or_default())
 }
 
-fn good(check: &'static str, found: String) -> Finding {
-    Finding { check, result: Verdict::Ok, found, to_do: String::new() }
+fn ok_finding(check: &'static str, found: String) -> Finding {
+    Finding { check, result: CheckResult::Ok, found, to_do: String::new() }
 }
 
-fn warn(check: &'static str, found: String, to_do: &str) -> Finding {
-    Finding { check, result: Verdict::Warn, found, to_do: to_do.to_string() }
+fn warn_finding(check: &'static str, found: String, to_do: &str) -> Finding {
+    Finding { check, result: CheckResult::Warn, found, to_do: to_do.to_string() }
 }
 
-fn bad(check: &'static str, found: String, to_do: impl Into<String>) -> Finding {
-    Finding { check, result: Verdict::Fail, found, to_do: to_do.into() }
+fn fail_finding(check: &'static str, found: String, to_do: impl Into<String>) -> Finding {
+    Finding { check, result: CheckResult::Fail, found, to_do: to_do.into() }
 }

@@ -1,10 +1,10 @@
-//! Keep jobs from starting; running ones are stopped and kept.
+//! `muster hold`: keep jobs from starting; running jobs are stopped and queue again, held.
 
 use hyper::Method;
-use muster_protocol::submit::Reasoned;
+use muster_protocol::submit::ActionReason;
 
-use super::Ending;
-use super::steer::{self, Which};
+use super::CommandResult;
+use super::job_control::{self, JobSelection};
 use crate::jobs;
 use crate::options::Options;
 
@@ -12,16 +12,15 @@ use crate::options::Options;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
-    /// Why, for those who ask `muster why`
+    selection: JobSelection,
+    /// Reason, shown by `muster why`
     #[arg(long, value_name = "TEXT", default_value = "")]
     why: String,
 }
 
-/// Keep jobs from starting.
-pub fn run(args: Args, options: &Options) -> Ending {
-    let reasoned = Reasoned { why: args.why };
-    steer::each(&args.which, "hold", options, |client, job| {
-        client.send(Method::POST, jobs::target(job).at("hold"), &reasoned)
+pub fn run(args: Args, options: &Options) -> CommandResult {
+    let reason = ActionReason { why: args.why };
+    job_control::for_each_job(&args.selection, "hold", options, |client, job| {
+        client.send(Method::POST, jobs::job_target(job).segment("hold"), &reason)
     })
 }

@@ -1,9 +1,9 @@
-//! Which running jobs could go on elsewhere so that others fit: a dry run, always.
+//! `muster moves`: defragmentation moves that would let waiting jobs start; always a dry run.
 
 use muster_protocol::moves::{Move, MoveList};
 
-use super::{Code, Ending};
-use crate::client::Target;
+use super::{CommandResult, ExitStatus};
+use crate::client::RequestTarget;
 use crate::options::Options;
 use crate::output::{self, ShowArgs};
 use crate::units;
@@ -15,32 +15,31 @@ pub struct Args {
     show: ShowArgs,
 }
 
-/// Print what would be moved, for whom, what it gains and what it loses.
-pub fn run(args: Args, options: &Options) -> Ending {
-    let moves: MoveList = options.client()?.get(Target::new("moves"))?;
+/// Prints each move: the moved job, the job that would start, the gain and the loss.
+pub fn run(args: Args, options: &Options) -> CommandResult {
+    let moves: MoveList = options.client()?.get(RequestTarget::new("moves"))?;
     let names: Vec<&str> = moves.moves.iter().map(|one| one.moved_job_id.as_str()).collect();
-    output::say(&args.show, &text(&moves), &names.join("\n"), &moves)?;
-    Ok(Code::DONE)
+    output::print_text(&args.show, &moves_text(&moves), &names.join("\n"), &moves)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn text(moves: &MoveList) -> String {
+fn moves_text(moves: &MoveList) -> String {
     if moves.moves.is_empty() {
-        return "no move would pay: nobody waits for room that a running job could give by going on elsewhere\n"
-            .to_string();
+        return "no move would pay: no waiting job would start if a running job moved\n".to_string();
     }
-    let word = match moves.enabled {
+    let status = match moves.enabled {
         true => "is moved by the planner",
-        false => "could be moved (`scheduler.defragment: true` would do it)",
+        false => "could be moved (set `scheduler.defragment: true`)",
     };
     let line = |one: &Move| {
         format!(
-            "{} {word} from {} to {}: {} starts, gains {} GPU-hours and costs {}\n",
+            "{} {status} from {} to {}: {} starts; gains {} GPU-hours, loses {}\n",
             one.moved_job_id,
             one.gpus.join(" "),
             one.to.join(" "),
             one.job_id,
-            units::amount(one.gained_gpu_hours),
-            units::amount(one.lost_gpu_hours)
+            units::amount_text(one.gained_gpu_hours),
+            units::amount_text(one.lost_gpu_hours)
         )
     };
     moves.moves.iter().map(line).collect()

@@ -1,6 +1,6 @@
-//! The jobs: what runs, what waits, and what became of the others.
+//! `muster ps`: running, waiting and ended jobs.
 //!
-//! The list is sorted before it is cut, by the server, which has all of it. For people an array is one row.
+//! The server sorts the whole list before it applies the limit. In tables an array is one row.
 
 mod pages;
 
@@ -8,29 +8,29 @@ use std::time::Duration;
 
 use muster_protocol::job::{JobList, JobState, JobSummary};
 
-use super::{Code, Ending};
+use super::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, Format, ListArgs, Tint};
-use crate::{shares, units};
+use crate::{gpu_share_display, units};
 
-/// Rows when nobody says how many; more than fit on a screen, few enough to be quick.
-const LIMIT_DEFAULT: usize = 200;
-/// Pause between two looks of `--watch`.
+/// Rows without `--limit`: more than fit on a screen, few enough to be fast.
+const ROWS_DEFAULT: usize = 200;
+/// Pause between two updates of `--watch`.
 const WATCH_PAUSE: Duration = Duration::from_secs(2);
-/// Move to the top left and clear what is below: less flicker than clearing first.
-const HOME: &str = "\x1b[H\x1b[J";
+/// Moves the cursor to the top left and clears below: less flicker than clearing first.
+const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
 
 /// `muster ps`.
 #[derive(Debug, clap::Args)]
 #[command(before_help = "\
 Examples:
-  muster ps                 what runs and what waits
-  muster ps --sort submitted --limit 1 -o name     the oldest
+  muster ps                                        running and waiting jobs
+  muster ps --sort submitted --limit 1 -o name     the oldest of them
   muster ps --all --limit 20 -o wide
   muster ps --state failed -o name")]
 pub struct Args {
-    /// Ended jobs too
+    /// Include ended jobs
     #[arg(short, long)]
     all: bool,
     /// Only jobs in these states: pending, running, completed, failed, preempted, cancelled
@@ -42,72 +42,71 @@ pub struct Args {
     /// Only jobs of this user
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// Show it again every two seconds until Ctrl-C
+    /// Refresh every two seconds until Ctrl-C
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
     list: ListArgs,
 }
 
-/// A job at a moment.
-struct Row {
+/// A job, and the time at which the list was printed.
+struct JobRow {
     job: JobSummary,
     now_ms: i64,
 }
 
-const COLUMNS: [Column<Row>; 15] = [
-    Column::new("ID", |row| id(&row.job).into()),
+const COLUMNS: [Column<JobRow>; 15] = [
+    Column::new("ID", |row| id_text(&row.job).into()),
     Column::new("NAME", |row| row.job.name.as_str().into()),
-    Column::new("STATE", |row| Cell::tinted(state(&row.job), tint(&row.job))),
-    Column::new("GPUS", |row| gpus(&row.job).into()),
+    Column::new("STATE", |row| Cell::tinted(state_text(&row.job), tint(&row.job))),
+    Column::new("GPUS", |row| gpus_text(&row.job).into()),
     Column::new("WHERE/WHY", |row| where_or_why(&row.job).into()),
-    Column::new("ELAPSED", |row| Cell::or_dash(elapsed_ms(row).map(units::span))),
-    Column::new("LEFT", |row| Cell::or_dash(left_ms(row).map(units::span))),
+    Column::new("ELAPSED", |row| Cell::or_dash(elapsed_ms(row).map(units::duration_text))),
+    Column::new("LEFT", |row| Cell::or_dash(left_ms(row).map(units::duration_text))),
     Column::wide("TENANT", |row| row.job.tenant_id.as_str().into()),
     Column::wide("USER", |row| row.job.user.as_str().into()),
     Column::wide("PRIO", |row| row.job.priority.into()),
-    Column::wide("SUBMITTED", |row| units::moment(row.job.submitted_at_ms).into()),
-    Column::wide("ATTEMPT", |row| Cell::or_dash(of_one(row, row.job.attempts))),
-    Column::wide("NODES", |row| Cell::or_dash(of_one(row, row.job.nodes.join(" ")))),
-    Column::wide("EXIT", |row| exit(&row.job)),
-    Column::wide("GPU-HOURS", |row| Cell::or_dash(of_one(row, format!("{:.4}", row.job.gpu_hours)))),
+    Column::wide("SUBMITTED", |row| units::local_time_text(row.job.submitted_at_ms).into()),
+    Column::wide("ATTEMPT", |row| Cell::or_dash(unless_array(row, row.job.attempts))),
+    Column::wide("NODES", |row| Cell::or_dash(unless_array(row, row.job.nodes.join(" ")))),
+    Column::wide("EXIT", |row| exit_cell(&row.job)),
+    Column::wide("GPU-HOURS", |row| Cell::or_dash(unless_array(row, format!("{:.4}", row.job.gpu_hours)))),
 ];
 
-/// Print the jobs.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
-    // A column that does not exist is an error before the server is asked.
+    // Unknown columns are refused before a request is sent.
     output::check_columns(&args.list, &COLUMNS)?;
     loop {
-        let list = pages::fetch(&client, &args)?;
+        let list = pages::fetch_jobs(&client, &args)?;
         if args.watch && options.terminal {
-            output::print(HOME)?;
+            output::print_stdout(CLEAR_SCREEN)?;
         }
-        print(&args, options, list)?;
+        print_jobs(&args, options, list)?;
         if !args.watch {
-            return Ok(Code::DONE);
+            return Ok(ExitStatus::SUCCESS);
         }
         std::thread::sleep(WATCH_PAUSE);
     }
 }
 
-fn print(args: &Args, options: &Options, list: JobList) -> Result<(), CliError> {
+fn print_jobs(args: &Args, options: &Options, list: JobList) -> Result<(), CliError> {
     let now_ms = units::now_ms();
-    let rows = list.jobs.iter().map(|job| Row { job: job.clone(), now_ms }).collect();
-    // The pages came in this order and are no more than asked for.
-    let as_they_came = ListArgs { sort: None, limit: None, ..args.list.clone() };
-    output::list(&as_they_came, options.color, &COLUMNS, rows, &list)?;
-    let for_people = matches!(args.list.show.output, Format::Table | Format::Wide);
-    let shown = pages::matching(&list.jobs, args);
-    if shown < list.total && (for_people || args.list.limit.is_none()) {
-        let (shown, total) = (units::thousands(shown), units::thousands(list.total));
-        output::talk(&format!("showing {shown} of {total} jobs; `--limit 0` shows all"));
+    let rows = list.jobs.iter().map(|job| JobRow { job: job.clone(), now_ms }).collect();
+    // The server has already sorted and limited the rows.
+    let in_this_order = ListArgs { sort: None, limit: None, ..args.list.clone() };
+    output::list(&in_this_order, options.color, &COLUMNS, rows, &list)?;
+    let is_table = matches!(args.list.show.output, Format::Table | Format::Wide);
+    let shown = pages::matching_job_count(&list.jobs, args);
+    if shown < list.total && (is_table || args.list.limit.is_none()) {
+        let (shown, total) = (units::thousands_text(shown), units::thousands_text(list.total));
+        output::print_stderr(&format!("showing {shown} of {total} jobs; `--limit 0` shows all"));
     }
     Ok(())
 }
 
 /// `job-42`, or `job-42 [0-99]` for a whole array.
-fn id(job: &JobSummary) -> String {
+fn id_text(job: &JobSummary) -> String {
     match &job.array_tasks {
         None => job.id.clone(),
         Some(array) if array.tasks == 1 => format!("{} [{}]", job.id, array.first),
@@ -115,19 +114,19 @@ fn id(job: &JobSummary) -> String {
             format!("{} [{}-{}]", job.id, array.first, array.last)
         }
         Some(array) => {
-            let tasks = units::thousands(array.tasks);
+            let tasks = units::thousands_text(array.tasks);
             format!("{} [{} in {}-{}]", job.id, tasks, array.first, array.last)
         }
     }
 }
 
-/// What is true of one job only: tasks of an array differ in it.
-fn of_one<T>(row: &Row, value: T) -> Option<T> {
+/// `None` for an array, whose jobs differ in the value.
+fn unless_array<T>(row: &JobRow, value: T) -> Option<T> {
     row.job.array_tasks.is_none().then_some(value)
 }
 
-/// The phase of a job; of an array how many tasks run, wait and have ended.
-fn state(job: &JobSummary) -> String {
+/// The phase of a job; for an array the number of jobs that run, wait and have ended.
+fn state_text(job: &JobSummary) -> String {
     let Some(array) = &job.array_tasks else { return job.phase.clone() };
     let count = |states: &[&str]| states.iter().filter_map(|state| array.by_state.get(*state)).sum::<u64>();
     let counts = [
@@ -138,11 +137,14 @@ fn state(job: &JobSummary) -> String {
         (count(&["cancelled"]), "cancelled"),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-    counts.map(|(count, word)| format!("{} {word}", units::thousands(count))).collect::<Vec<_>>().join(", ")
+    counts
+        .map(|(count, word)| format!("{} {word}", units::thousands_text(count)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
-fn gpus(job: &JobSummary) -> String {
-    let gpus = shares::of_job(job);
+fn gpus_text(job: &JobSummary) -> String {
+    let gpus = gpu_share_display::job_gpus_text(job);
     if job.array_tasks.is_some() { format!("{gpus} each") } else { gpus }
 }
 
@@ -159,10 +161,10 @@ fn tint(job: &JobSummary) -> Tint {
     }
 }
 
-/// Nodes while it runs, the top blocker while it waits, the cause when it did not end well.
+/// The nodes of a running job, the first reason of a waiting job, the cause of a failure.
 fn where_or_why(job: &JobSummary) -> String {
     let waits = matches!(job.phase.as_str(), "Queued" | "Held");
-    let reason = job.waits_for.as_deref().map(units::localized);
+    let reason = job.waits_for.as_deref().map(units::localize_timestamps);
     if job.array_tasks.is_some() {
         return reason.unwrap_or_default();
     }
@@ -173,8 +175,8 @@ fn where_or_why(job: &JobSummary) -> String {
     }
 }
 
-/// How long it has run or ran; how long it has waited, if it never did. An array since it was submitted.
-fn elapsed_ms(row: &Row) -> Option<i64> {
+/// The runtime of a job; the wait of a job that has not started; for an array the time since its submission.
+fn elapsed_ms(row: &JobRow) -> Option<i64> {
     let job = &row.job;
     if job.array_tasks.is_some() {
         return Some(row.now_ms - job.submitted_at_ms);
@@ -187,13 +189,13 @@ fn elapsed_ms(row: &Row) -> Option<i64> {
     }
 }
 
-fn left_ms(row: &Row) -> Option<i64> {
-    let one = row.job.array_tasks.is_none();
-    let limit = row.job.time_limit_ms.filter(|_| one && row.job.state == JobState::Running)?;
+fn left_ms(row: &JobRow) -> Option<i64> {
+    let is_array = row.job.array_tasks.is_some();
+    let limit = row.job.time_limit_ms.filter(|_| !is_array && row.job.state == JobState::Running)?;
     Some((row.job.started_at_ms? + limit - row.now_ms).max(0))
 }
 
-fn exit(job: &JobSummary) -> Cell {
+fn exit_cell(job: &JobSummary) -> Cell {
     if job.array_tasks.is_some() {
         return Cell::or_dash(None::<i32>);
     }

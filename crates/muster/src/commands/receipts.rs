@@ -1,8 +1,8 @@
-//! What preemption has cost a job, and others for it.
+//! `muster receipts`: the preemption receipts of a job, as victim and as preemptor.
 
 use muster_protocol::receipt::{Receipt, ReceiptList};
 
-use super::{Code, Ending};
+use super::{CommandResult, ExitStatus};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output::{self, ShowArgs};
@@ -11,43 +11,47 @@ use crate::units;
 /// `muster receipts`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which job; `-` is your newest
+    /// Job id; `-` is your newest job
     job: JobRef,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// Print what was lost, item by item.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let receipts: ReceiptList = client.get(jobs::target(id).at("receipts"))?;
-    output::say(&args.show, &text(&receipts), &receipts.job_id, &receipts)?;
-    Ok(Code::DONE)
+    let receipts: ReceiptList = client.get(jobs::job_target(id).segment("receipts"))?;
+    output::print_text(&args.show, &receipts_text(&receipts), &receipts.job_id, &receipts)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn text(receipts: &ReceiptList) -> String {
+fn receipts_text(receipts: &ReceiptList) -> String {
     let job = &receipts.job_id;
     let mut lines = Vec::new();
-    lines.extend(receipts.lost.iter().map(|one| format!("displaced for {}: {}", one.by_job_id, cost(one))));
     lines.extend(
-        receipts.caused.iter().map(|one| format!("{} was displaced for it: {}", one.job_id, cost(one))),
+        receipts.lost.iter().map(|one| format!("preempted by {}: {}", one.by_job_id, receipt_text(one))),
+    );
+    lines.extend(
+        receipts
+            .caused
+            .iter()
+            .map(|one| format!("{} was preempted by this job: {}", one.job_id, receipt_text(one))),
     );
     if lines.is_empty() {
-        return format!("{job} has neither lost nor cost any work\n");
+        return format!("{job} was neither victim nor preemptor\n");
     }
     lines.join("\n") + "\n"
 }
 
-fn cost(receipt: &Receipt) -> String {
-    let saved = match &receipt.saved_at {
-        Some(at) => format!("saved its work at {}", units::localized(at)),
-        None => "never said that its work was saved".to_string(),
+fn receipt_text(receipt: &Receipt) -> String {
+    let checkpoint = match &receipt.saved_at {
+        Some(at) => format!("last checkpoint {}", units::localize_timestamps(at)),
+        None => "no checkpoint reported".to_string(),
     };
     format!(
-        "asked at {}, gone at {}, ran {} s, {saved}, lost {:.4} GPU-hours",
-        units::localized(&receipt.asked_at),
-        units::localized(&receipt.gone_at),
+        "stop requested {}, stopped {}, ran {} s, {checkpoint}, lost {:.4} GPU-hours",
+        units::localize_timestamps(&receipt.asked_at),
+        units::localize_timestamps(&receipt.gone_at),
         receipt.ran_seconds,
         receipt.lost_gpu_hours
     )

@@ -1,9 +1,9 @@
-//! Let held jobs queue again.
+//! `muster release`: let held jobs queue again.
 
 use hyper::Method;
 
-use super::Ending;
-use super::steer::{self, Which};
+use super::CommandResult;
+use super::job_control::{self, JobSelection};
 use crate::jobs;
 use crate::options::Options;
 
@@ -11,12 +11,11 @@ use crate::options::Options;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
+    selection: JobSelection,
 }
 
-/// Let held jobs queue again.
-pub fn run(args: Args, options: &Options) -> Ending {
-    steer::each(&args.which, "release", options, |client, job| {
-        client.act(Method::POST, jobs::target(job).at("release"))
+pub fn run(args: Args, options: &Options) -> CommandResult {
+    job_control::for_each_job(&args.selection, "release", options, |client, job| {
+        client.send_without_body(Method::POST, jobs::job_target(job).segment("release"))
     })
 }

@@ -1,9 +1,9 @@
-//! Stop running jobs and queue them again.
+//! `muster requeue`: stop running jobs and queue them again under the same id.
 
 use hyper::Method;
 
-use super::Ending;
-use super::steer::{self, Which};
+use super::CommandResult;
+use super::job_control::{self, JobSelection};
 use crate::jobs;
 use crate::options::Options;
 
@@ -11,12 +11,11 @@ use crate::options::Options;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    which: Which,
+    selection: JobSelection,
 }
 
-/// Stop running jobs and queue them again.
-pub fn run(args: Args, options: &Options) -> Ending {
-    steer::each(&args.which, "requeue", options, |client, job| {
-        client.act(Method::POST, jobs::target(job).at("requeue"))
+pub fn run(args: Args, options: &Options) -> CommandResult {
+    job_control::for_each_job(&args.selection, "requeue", options, |client, job| {
+        client.send_without_body(Method::POST, jobs::job_target(job).segment("requeue"))
     })
 }

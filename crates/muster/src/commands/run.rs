@@ -1,4 +1,4 @@
-//! Run a command on GPUs as if it were here: follow its state and output, return its exit code.
+//! `muster run`: submit a command, follow its state and output, and return its exit code.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use muster_core::JobId;
 use muster_protocol::job::Job;
 
 use super::logs::all_ranks;
-use super::submit::submit;
-use super::{Code, Ending};
+use super::submit::submit_job;
+use super::{CommandResult, ExitStatus};
 use crate::client::Client;
 use crate::error::{CliError, EXIT_CODES, Exit};
-use crate::follow::{Came, INTERRUPTED, Narrator, Patience};
 use crate::job_flags::JobArgs;
 use crate::jobs;
+use crate::log_tail::{LogSelection, LogTail};
 use crate::options::Options;
 use crate::output;
-use crate::tail::{Tail, Wanted};
+use crate::waiter::{EXIT_INTERRUPTED, StatusReporter, WaitOutcome, Waiter};
 
-/// Between the end of a stream and the next look at the job.
-const BREATH: Duration = Duration::from_millis(50);
+/// Pause between the end of a stream and the next request for the job.
+const RECHECK_PAUSE: Duration = Duration::from_millis(50);
 
 /// `muster run`.
 #[derive(Debug, clap::Args)]
@@ -26,68 +26,69 @@ const BREATH: Duration = Duration::from_millis(50);
 Examples:
   muster run --gpus 1 -- python train.py
   muster run --gpus 4 --time 30m --script job.sh
-Ctrl-C stops looking, not the job.")]
+Ctrl-C stops following, not the job.")]
 pub struct Args {
     #[command(flatten)]
     job: JobArgs,
-    /// Do not say where the job stands
+    /// Do not print the state of the job
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// Submit, follow, and return the job's own exit code.
-pub fn run(args: Args, options: &Options) -> Ending {
+/// Submits and follows the job; returns its exit code.
+pub fn run(args: Args, options: &Options) -> CommandResult {
     if args.job.array.is_some() {
         return Err(
             CliError::usage("`run` follows one job").hint("use `muster submit --array …` and `muster wait`")
         );
     }
     let client = options.client()?;
-    let mut patience = Patience::new(&client, None)?;
-    let submitted = submit(&client, args.job, None, options)?;
-    let id = jobs::id_of(&submitted.job_id)?;
+    let mut waiter = Waiter::new(&client, None)?;
+    let submitted = submit_job(&client, args.job, None, options)?;
+    let id = jobs::parse_job_id(&submitted.job_id)?;
     if !args.quiet {
-        output::talk(&submitted.message);
+        output::print_stderr(&submitted.message);
     }
-    match follow(&client, id, args.quiet, &mut patience)? {
-        Came::This(job) => Ok(jobs::code_of(&job)),
-        Came::Interrupt | Came::Deadline => Ok(detach(id)),
+    match follow_job(&client, id, args.quiet, &mut waiter)? {
+        WaitOutcome::Ready(job) => Ok(jobs::exit_status_of(&job)),
+        WaitOutcome::Interrupted | WaitOutcome::TimedOut => Ok(print_detach_hints(id)),
     }
 }
 
-/// Attempt by attempt, until the job has ended. A stream may also end because the server restarts: then the job
-/// is still active, and its output goes on where it stopped.
-fn follow(
+/// Follows each attempt until the job has ended. A stream also ends if the server restarts: then the job is still
+/// active, and following resumes at the last offset.
+fn follow_job(
     client: &Client,
     id: JobId,
     quiet: bool,
-    patience: &mut Patience,
-) -> Result<Came<Box<Job>>, CliError> {
-    let mut narrator = Narrator::default();
-    let mut tail = Tail::default();
+    waiter: &mut Waiter,
+) -> Result<WaitOutcome<Box<Job>>, CliError> {
+    let mut reporter = StatusReporter::default();
+    let mut tail = LogTail::default();
     loop {
-        let look = |job: &Job| {
+        let observe = |job: &Job| {
             if !quiet {
-                narrator.look(job)
+                reporter.report_change(job)
             }
         };
-        let job =
-            match patience.job(id, look, |job| jobs::has_ended(job) || is_active(job) || is_stuck(job))? {
-                Came::This(job) => job,
-                other => return Ok(other),
-            };
-        if is_stuck(&job) {
-            return Err(stuck(&job));
+        let job = match waiter
+            .poll_job(id, observe, |job| jobs::has_ended(job) || is_active(job) || is_held_by_system(job))?
+        {
+            WaitOutcome::Ready(job) => job,
+            other => return Ok(other),
+        };
+        if is_held_by_system(&job) {
+            return Err(held_error(&job));
         }
-        let wanted = Wanted { job: id, attempt: job.summary.attempts, ranks: all_ranks(&job) };
-        match tail.follow(client, &wanted, patience) {
-            Ok(Came::This(())) if jobs::has_ended(&job) => return Ok(Came::This(job)),
-            Ok(Came::This(())) => {}
-            Ok(_) => return Ok(Came::Interrupt),
-            Err(error) if error.may_pass => {}
+        let wanted = LogSelection { job: id, attempt: job.summary.attempts, ranks: all_ranks(&job) };
+        match tail.follow(client, &wanted, waiter) {
+            Ok(WaitOutcome::Ready(())) if jobs::has_ended(&job) => return Ok(WaitOutcome::Ready(job)),
+            Ok(WaitOutcome::Ready(())) => {}
+            Ok(_) => return Ok(WaitOutcome::Interrupted),
+            Err(error) if error.is_transient => {}
             Err(error) => return Err(error),
         }
-        patience.pause(BREATH);
+        waiter.sleep(RECHECK_PAUSE);
     }
 }
 
@@ -95,21 +96,21 @@ fn is_active(job: &Job) -> bool {
     matches!(job.summary.phase.as_str(), "Starting" | "Running" | "Stopping" | "LostNode")
 }
 
-/// Held by the system, because it cannot be started: nothing will happen by itself.
-fn is_stuck(job: &Job) -> bool {
+/// Held by the system because its attempts cannot be started; the job stays held until somebody acts.
+fn is_held_by_system(job: &Job) -> bool {
     job.summary.phase == "Held" && job.summary.attempts > 0
 }
 
-fn stuck(job: &Job) -> CliError {
+fn held_error(job: &Job) -> CliError {
     let id = &job.summary.id;
     CliError::new(Exit::Conflict, format!("{id} is held: {}", job.summary.message))
-        .hint(format!("`muster release {id}` lets it try again, `muster cancel {id}` ends it"))
+        .hint(format!("`muster release {id}` queues it again, `muster cancel {id}` ends it"))
 }
 
-fn detach(id: JobId) -> Code {
-    output::talk(&format!("\n{id} goes on without you"));
-    output::talk(&format!("  look again:  muster logs -f {id}"));
-    output::talk(&format!("  its code:    muster wait {id}"));
-    output::talk(&format!("  end it:      muster cancel {id}"));
-    Code(INTERRUPTED)
+fn print_detach_hints(id: JobId) -> ExitStatus {
+    output::print_stderr(&format!("\n{id} keeps running"));
+    output::print_stderr(&format!("  follow again:  muster logs -f {id}"));
+    output::print_stderr(&format!("  exit code:     muster wait {id}"));
+    output::print_stderr(&format!("  end it:        muster cancel {id}"));
+    ExitStatus(EXIT_INTERRUPTED)
 }

@@ -1,41 +1,39 @@
-//! Clusters that exist in memory only, in simulated time.
+//! `muster sim`: simulated clusters: fault injection, trace replay, what-if, comparison of results.
 
 mod compare;
+mod fault_runs;
 mod replay;
-mod stories;
 pub mod whatif;
 
-use super::Ending;
+use super::CommandResult;
 use crate::options::Options;
 
-/// `muster sim`: without a verb, stories of whole clusters.
+/// `muster sim`; without a verb, runs of whole clusters with injected faults.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    stories: stories::StoryArgs,
+    faults: fault_runs::FaultRunArgs,
 }
 
-/// What else to simulate.
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Let the jobs of a log meet the planner, on a cluster of any size, and say what became of them
+    /// Replay the jobs of a log on a simulated cluster and print waits, completion times and utilisation
     Replay(replay::Args),
-    /// Replay the history of the server under other rules, and say who would have won and lost
+    /// What-if: replay the history of the server under other quotas, settings, policies or nodes
     #[command(name = "whatif", visible_alias = "what-if")]
     WhatIf(whatif::Args),
-    /// Put two results side by side: of `whatif -o json`, of `replay -o json`, or one of each
+    /// Compare two results of `whatif -o json` or `replay -o json`
     Compare(compare::Args),
 }
 
-/// Simulate, and print what came of it.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     match args.verb {
         Some(Verb::Replay(args)) => replay::run(args),
         Some(Verb::WhatIf(args)) => whatif::run(&args, options),
         Some(Verb::Compare(args)) => compare::run(&args),
-        None => stories::run(&args.stories),
+        None => fault_runs::run(&args.faults),
     }
 }

@@ -1,9 +1,9 @@
-//! Step 1, ask: queue a job and print its id.
+//! Step 1, `muster submit`: submit a job and print its id.
 
 use muster_protocol::submit::Submitted;
 
-use super::{Code, Ending};
-use crate::client::{Client, Target, new_key};
+use super::{CommandResult, ExitStatus};
+use crate::client::{Client, RequestTarget, new_idempotency_key};
 use crate::error::{CliError, EXIT_CODES};
 use crate::job_flags::JobArgs;
 use crate::options::Options;
@@ -19,34 +19,33 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     job: JobArgs,
-    /// The same key never makes a second job, however often it is sent [default: a random one]
+    /// Idempotency key: a repeated submission with the same key creates no second job [default: random]
     #[arg(long, value_name = "WORD")]
     idempotency_key: Option<String>,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// Queue a job and print its id.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
-    let submitted = submit(&client, args.job, args.idempotency_key, options)?;
+    let submitted = submit_job(&client, args.job, args.idempotency_key, options)?;
     match args.show.output {
-        Format::Json | Format::Yaml => output::say(&args.show, "", "", &submitted)?,
+        Format::Json | Format::Yaml => output::print_text(&args.show, "", "", &submitted)?,
         _ => {
-            output::talk(&submitted.message);
-            output::print(&format!("{}\n", submitted.job_id))?;
+            output::print_stderr(&submitted.message);
+            output::print_stdout(&format!("{}\n", submitted.job_id))?;
         }
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
-/// Send it, once, however often the connection breaks.
-pub fn submit(
+/// Submits the job exactly once, even if the connection breaks and the request is retried.
+pub fn submit_job(
     client: &Client,
     job: JobArgs,
     key: Option<String>,
     options: &Options,
 ) -> Result<Submitted, CliError> {
     let job = job.into_job(options)?;
-    client.send_once(Target::new("jobs"), &job, key.unwrap_or_else(new_key))
+    client.post_idempotent(RequestTarget::new("jobs"), &job, key.unwrap_or_else(new_idempotency_key))
 }

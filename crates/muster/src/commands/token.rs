@@ -1,18 +1,18 @@
-//! Tokens: who may ask for what.
+//! `muster token`: list, create and revoke tokens.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use hyper::Method;
-use muster_protocol::submit::Done;
+use muster_protocol::submit::Acknowledgement;
 use muster_protocol::token::{Token, TokenList, TokenMade, TokenSpec};
 use muster_server::identity::write_private;
 
-use super::{Code, Ending};
-use crate::client::{Client, Target};
+use super::{CommandResult, ExitStatus};
+use crate::client::{Client, RequestTarget};
 use crate::confirm::{self, Consent};
 use crate::error::CliError;
-use crate::job_flags::{priority, span};
+use crate::job_flags::{api_duration, parse_priority};
 use crate::options::Options;
 use crate::output::{self, Cell, Column, ListArgs, ShowArgs};
 use crate::units;
@@ -21,16 +21,16 @@ use crate::units;
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// List tokens; secrets are never shown again
-    Ls(LsArgs),
-    /// Make one, and print its secret this once
-    Create(CreateArgs),
-    /// Revoke one
-    Rm(RmArgs),
+    Ls(TokenLsArgs),
+    /// Create a token and print its secret once
+    Create(TokenCreateArgs),
+    /// Revoke a token
+    Rm(TokenRmArgs),
 }
 
 /// `muster token ls`.
 #[derive(Debug, Args)]
-pub struct LsArgs {
+pub struct TokenLsArgs {
     #[command(flatten)]
     list: ListArgs,
 }
@@ -40,22 +40,22 @@ pub struct LsArgs {
 #[command(
     before_help = "Example:\n  muster token create ann --role member --tenant vision --expires 90d --out ann.token"
 )]
-pub struct CreateArgs {
-    /// Whose it is; acts are recorded under this name
+pub struct TokenCreateArgs {
+    /// Name of the holder; the audit log records acts under this name
     name: String,
-    /// What it allows
+    /// What the token permits
     #[arg(long, default_value = "member", value_parser = ["viewer", "member", "tenant-admin", "operator", "admin"])]
     role: String,
-    /// Where; for the first three roles
+    /// Tenant; required for the first three roles
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
-    /// It ends by itself after this time, for example 90d
-    #[arg(long, value_name = "TIME", value_parser = units::duration_ms)]
+    /// Expire after this time, for example 90d
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration_ms)]
     expires: Option<i64>,
-    /// Highest priority its bearer may give to a job, above the ceiling of the tenant; needs the right to give it
+    /// Priority ceiling of the holder, above that of the tenant; requires the right to grant it
     #[arg(long, value_name = "PRIORITY")]
     max_priority: Option<String>,
-    /// Write the secret into this file, which only you may read, instead of printing it
+    /// Write the secret to this file, readable by you only, instead of printing it
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
@@ -64,10 +64,10 @@ pub struct CreateArgs {
 
 /// `muster token rm`.
 #[derive(Debug, Args)]
-pub struct RmArgs {
-    /// Which, by its id
+pub struct TokenRmArgs {
+    /// Token id
     token: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
@@ -77,13 +77,14 @@ const COLUMNS: [Column<Token>; 7] = [
     Column::new("NAME", |token| token.name.as_str().into()),
     Column::new("ROLE", |token| token.role.as_str().into()),
     Column::new("TENANT", |token| Cell::or_dash(token.tenant_id.clone())),
-    Column::new("MADE", |token| units::localized(&token.created_at).into()),
-    Column::new("EXPIRES", |token| Cell::or_dash(token.expires_at.as_deref().map(units::localized))),
+    Column::new("MADE", |token| units::localize_timestamps(&token.created_at).into()),
+    Column::new("EXPIRES", |token| {
+        Cell::or_dash(token.expires_at.as_deref().map(units::localize_timestamps))
+    }),
     Column::wide("MAX-PRIORITY", |token| Cell::or_dash(token.max_priority)),
 ];
 
-/// Do one of them.
-pub fn run(verb: Verb, options: &Options) -> Ending {
+pub fn run(verb: Verb, options: &Options) -> CommandResult {
     let client = options.client()?;
     match verb {
         Verb::Ls(args) => {
@@ -92,35 +93,36 @@ pub fn run(verb: Verb, options: &Options) -> Ending {
         }
         Verb::Create(args) => return create(&client, args),
         Verb::Rm(args) => {
-            confirm::ask(Consent::from(args.yes), &format!("revoke token {}", args.token))?;
-            let done: Done = client.act(Method::DELETE, Target::new("tokens").at(&args.token))?;
-            output::talk(&done.message);
+            confirm::require_confirmation(Consent::from(args.yes), &format!("revoke token {}", args.token))?;
+            let done: Acknowledgement = client
+                .send_without_body(Method::DELETE, RequestTarget::new("tokens").segment(&args.token))?;
+            output::print_stderr(&done.message);
         }
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
-/// The secret alone goes to standard output, or to a file that only its owner may read.
-fn create(client: &Client, args: CreateArgs) -> Ending {
+/// Only the secret goes to standard output, or to a file that only its owner may read.
+fn create(client: &Client, args: TokenCreateArgs) -> CommandResult {
     let spec = TokenSpec {
         name: args.name,
         role: args.role,
         tenant_id: args.tenant,
-        expires_in: args.expires.map(span),
-        max_priority: args.max_priority.as_deref().map(priority),
+        expires_in: args.expires.map(api_duration),
+        max_priority: args.max_priority.as_deref().map(parse_priority),
     };
-    let made: TokenMade = client.send(Method::POST, Target::new("tokens"), &spec)?;
-    let about = format!("token `{}` for {} ({})", made.token.id, made.token.name, made.token.role);
+    let created: TokenMade = client.send(Method::POST, RequestTarget::new("tokens"), &spec)?;
+    let about = format!("token `{}` for {} ({})", created.token.id, created.token.name, created.token.role);
     match &args.out {
         Some(file) => {
-            let written = write_private(file, format!("{}\n", made.secret).as_bytes());
+            let written = write_private(file, format!("{}\n", created.secret).as_bytes());
             written.map_err(|error| CliError::failed(error.to_string()))?;
-            output::talk(&format!("{about} is in {}", file.display()));
+            output::print_stderr(&format!("{about} is in {}", file.display()));
         }
         None => {
-            output::talk(&format!("{about}; the secret is shown this once"));
-            output::say(&args.show, &format!("{}\n", made.secret), &made.token.id, &made)?;
+            output::print_stderr(&format!("{about}; the secret is printed only once"));
+            output::print_text(&args.show, &format!("{}\n", created.secret), &created.token.id, &created)?;
         }
     }
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }

@@ -1,9 +1,9 @@
-//! The versions of this program and of the server.
+//! `muster version`: the versions of this program and of the server.
 
 use muster_protocol::cluster::ClusterStatus;
 use serde::Serialize;
 
-use super::{Code, Ending};
+use super::{CommandResult, ExitStatus};
 use crate::options::Options;
 use crate::output::{self, Card, ShowArgs};
 
@@ -12,7 +12,7 @@ use crate::output::{self, Card, ShowArgs};
 pub struct Args {
     #[command(flatten)]
     show: ShowArgs,
-    /// Only of this program; ask no server
+    /// Print only the version of this program, without asking the server
     #[arg(long)]
     client: bool,
 }
@@ -23,8 +23,8 @@ struct Versions {
     server: Option<String>,
 }
 
-/// Print them. A server that does not answer is no reason to fail.
-pub fn run(args: Args, options: &Options) -> Ending {
+/// Prints the versions. A server that does not answer is not an error.
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let server = if args.client { None } else { server_version(options) };
     let versions = Versions { client: env!("CARGO_PKG_VERSION"), server };
     let server = versions.server.clone().unwrap_or_else(|| match args.client {
@@ -33,7 +33,7 @@ pub fn run(args: Args, options: &Options) -> Ending {
     });
     let card = Card::default().field("muster", versions.client).field("server", server);
     output::show(&args.show, &card, versions.client, &versions)?;
-    Ok(Code::DONE)
+    Ok(ExitStatus::SUCCESS)
 }
 
 fn server_version(options: &Options) -> Option<String> {

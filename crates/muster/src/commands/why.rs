@@ -1,87 +1,89 @@
-//! Why a job waits: all its blockers, its place, and what would help; of one that runs, why it is where it is.
+//! `muster why`: why a job waits (verdict, position, forecast, remedies); for a running job its placement, for an ended
+//! job its phases.
 
-use muster_protocol::outlook::{ExpectedStart, HoldingJob, JobPhase, WaitNote, Why};
+use muster_protocol::explain::{ExpectedStart, HoldingJob, JobExplanation, JobPhase, WaitNote};
 
-use super::{Code, Ending};
+use super::{CommandResult, ExitStatus};
 use crate::jobs::{self, JobRef};
 use crate::options::Options;
 use crate::output::{self, ShowArgs};
-use crate::{places, units};
+use crate::{placement_display, units};
 
 /// `muster why`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which job; `-` is your newest
+    /// Job id; `-` is your newest job
     job: JobRef,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// Print the planner's verdict.
-pub fn run(args: Args, options: &Options) -> Ending {
+pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let why: Why = client.get(jobs::target(id).at("why"))?;
-    output::say(&args.show, &text(&why, units::now_ms()), &why.job_id, &why)?;
-    Ok(Code::DONE)
+    let why: JobExplanation = client.get(jobs::job_target(id).segment("why"))?;
+    output::print_text(&args.show, &why_text(&why, units::now_ms()), &why.job_id, &why)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn text(why: &Why, now_ms: i64) -> String {
+fn why_text(why: &JobExplanation, now_ms: i64) -> String {
     let mut lines = vec![headline(why), String::new()];
     if why.reasons.is_empty() {
         lines.push(why.summary.clone());
     } else {
-        lines.extend(blockers(why, now_ms));
-        lines.extend(holders(why, now_ms));
+        lines.extend(blocker_lines(why, now_ms));
+        lines.extend(holder_lines(why, now_ms));
     }
-    let place = why.score.as_ref().and_then(|score| places::placed(&why.nodes, score));
-    lines.extend(place.map(|place| format!("Placed on {place}")));
-    lines.extend(priority(why));
-    match tells_phases(why) {
-        true => lines.extend(phases(why, now_ms)),
-        false => lines.extend(history(why, now_ms)),
+    let placement =
+        why.score.as_ref().and_then(|score| placement_display::placement_summary(&why.nodes, score));
+    lines.extend(placement.map(|placement| format!("Placed on {placement}")));
+    lines.extend(priority_line(why));
+    match shows_phases(why) {
+        true => lines.extend(phase_lines(why, now_ms)),
+        false => lines.extend(history_lines(why, now_ms)),
     }
-    lines.extend(expected(why, now_ms));
-    lines.extend(sooner(why));
-    lines.extend(advice(why));
+    lines.extend(expected_start_lines(why, now_ms));
+    lines.extend(remedies_line(why));
+    lines.extend(advice_line(why));
     lines.join("\n") + "\n"
 }
 
-fn headline(why: &Why) -> String {
+fn headline(why: &JobExplanation) -> String {
     let phase = why.phase.to_lowercase();
     let since = why.waited.as_ref().map(|waited| format!(" {waited}")).unwrap_or_default();
-    let place = match (why.queue_position, why.queue_length) {
-        (Some(place), Some(length)) => format!(", position {place} of {length}"),
+    let position = match (why.queue_position, why.queue_length) {
+        (Some(position), Some(length)) => format!(", position {position} of {length}"),
         _ => String::new(),
     };
-    format!("{}  {}  (tenant {})  {phase}{since}{place}", why.job_id, why.name, why.tenant_id)
+    format!("{}  {}  (tenant {})  {phase}{since}{position}", why.job_id, why.name, why.tenant_id)
 }
 
-fn blockers(why: &Why, now_ms: i64) -> Vec<String> {
-    let clock = |ms| units::day_clock(ms, now_ms);
+fn blocker_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
+    let clock = |ms| units::local_clock_text_with_date(ms, now_ms);
     let since = why.waiting_since_ms.map(|ms| format!(" since {}", clock(ms))).unwrap_or_default();
     let numbered = why.reasons.iter().enumerate();
-    let lines = numbered.map(|(place, reason)| {
-        // Only where it is not what the headline says.
-        let own = reason.since_ms.filter(|ms| Some(*ms) != why.waiting_since_ms);
-        let own = own.map(|ms| format!(" (since {})", clock(ms))).unwrap_or_default();
-        format!("{}  {}: {}{own}", place + 1, reason.reason, units::localized(&reason.sentence))
+    let lines = numbered.map(|(index, reason)| {
+        // Printed only if it differs from the time in the headline.
+        let own_since = reason.since_ms.filter(|ms| Some(*ms) != why.waiting_since_ms);
+        let own_since = own_since.map(|ms| format!(" (since {})", clock(ms))).unwrap_or_default();
+        let sentence = units::localize_timestamps(&reason.sentence);
+        format!("{}  {}: {sentence}{own_since}", index + 1, reason.reason)
     });
     let ahead: Vec<&str> = why.ahead.iter().map(|ahead| ahead.job_id.as_str()).collect();
-    let ahead = (!ahead.is_empty()).then(|| format!("Ahead of it: {}", ahead.join(" ")));
+    let ahead = (!ahead.is_empty()).then(|| format!("Jobs ahead: {}", ahead.join(" ")));
     std::iter::once(format!("Blocked{since} by")).chain(lines).chain(ahead).collect()
 }
 
-/// Who holds the GPUs it waits for, and when they are expected to end.
-fn holders(why: &Why, now_ms: i64) -> Vec<String> {
+/// The jobs that hold the GPUs the job waits for, and when they are expected to end.
+fn holder_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     if why.holders.is_empty() && why.other_holders == 0 {
         return Vec::new();
     }
     let holder = |holder: &HoldingJob| {
-        let gpus = units::count(holder.gpus, "GPU");
+        let gpus = units::count_text(holder.gpus, "GPU");
         let limit = if holder.is_time_limit { "at the latest" } else { "estimated" };
         let end = match holder.expected_end_ms {
-            Some(end_ms) => format!("ends {} {limit}", units::day_clock(end_ms, now_ms)),
+            Some(end_ms) => format!("ends {} {limit}", units::local_clock_text_with_date(end_ms, now_ms)),
             None => "end unknown".to_string(),
         };
         let (job, name, tenant) = (&holder.job_id, &holder.name, &holder.tenant_id);
@@ -89,111 +91,116 @@ fn holders(why: &Why, now_ms: i64) -> Vec<String> {
     };
     let others = match (why.other_holders, why.holders.is_empty()) {
         (0, _) => None,
-        (count, true) => Some(format!("   {} that you may not see", units::count(count, "job"))),
+        (count, true) => {
+            let jobs = units::count_text(count, "job");
+            Some(format!("   {jobs} of tenants that are not visible to you"))
+        }
         (count, false) => Some(format!("   and {count} more")),
     };
-    let head = std::iter::once("The GPUs it waits for are in use by".to_string());
+    let head = std::iter::once("The GPUs it waits for are held by".to_string());
     head.chain(why.holders.iter().map(holder)).chain(others).collect()
 }
 
-/// The phases are told once the job has been placed; before that, the blockers say it all.
-fn tells_phases(why: &Why) -> bool {
+/// Phases are printed once the job has been placed; before that the reasons are enough.
+fn shows_phases(why: &JobExplanation) -> bool {
     why.phases.iter().any(|phase| !matches!(phase.phase.as_str(), "waited" | "held"))
 }
 
-/// What became of it, phase by phase.
-fn phases(why: &Why, now_ms: i64) -> Vec<String> {
+fn phase_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     let line = |phase: &JobPhase| {
         let so_far = if phase.ongoing { " (so far)" } else { "" };
-        format!("{}  {}{so_far}", units::day_clock(phase.from_ms, now_ms), phase.sentence)
+        format!("{}  {}{so_far}", units::local_clock_text_with_date(phase.from_ms, now_ms), phase.sentence)
     };
-    [String::new(), "What became of it".to_string()].into_iter().chain(why.phases.iter().map(line)).collect()
+    [String::new(), "Phases".to_string()].into_iter().chain(why.phases.iter().map(line)).collect()
 }
 
-/// The terms of the sum, where there is more than what was asked: otherwise it says nothing new.
-fn priority(why: &Why) -> Option<String> {
+/// The terms of the effective priority; `None` if it is the submitted priority alone.
+fn priority_line(why: &JobExplanation) -> Option<String> {
     if let Some(hours) = why.expected_gpu_hours {
-        let hours = units::amount(hours);
-        return Some(format!("Ordered by the GPU time it is expected to take: {hours} GPU-hours"));
+        let hours = units::amount_text(hours);
+        return Some(format!("Ordered by expected remaining GPU time: {hours} GPU-hours"));
     }
-    let now = why.effective_priority?;
-    let waiting = why.aging.filter(|aging| *aging > 0).map(|aging| format!(" plus {aging} for waiting"));
+    let effective = why.effective_priority?;
+    let aging = why.aging.filter(|aging| *aging > 0).map(|aging| format!(" + aging {aging}"));
     let factor = why.fair_share_factor.unwrap_or(1.0);
-    let share = why.fair_share_penalty.filter(|penalty| *penalty > 0);
-    let share = share.map(|penalty| format!(" less {penalty} for its fair-share factor of {factor:.3}"));
-    let terms = [waiting, share].into_iter().flatten().collect::<String>();
-    (!terms.is_empty()).then(|| format!("Ordered by {now}: priority {}{terms}", why.priority))
+    let penalty = why.fair_share_penalty.filter(|penalty| *penalty > 0);
+    let penalty = penalty.map(|penalty| format!(" - fair-share penalty {penalty} (factor {factor:.3})"));
+    let terms = [aging, penalty].into_iter().flatten().collect::<String>();
+    (!terms.is_empty()).then(|| format!("Effective priority {effective}: priority {}{terms}", why.priority))
 }
 
-/// Why it waited, of a job that no longer does or has done so for other reasons before.
-fn history(why: &Why, now_ms: i64) -> Vec<String> {
+/// Earlier reasons, of a job that no longer waits or has waited for other reasons before.
+fn history_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
     let waits = !why.reasons.is_empty();
     if why.history.is_empty() || (waits && why.history.len() == 1) {
         return Vec::new();
     }
     let note = |note: &WaitNote| {
         let sentences: Vec<&str> = note.reasons.iter().map(|reason| reason.sentence.as_str()).collect();
-        format!("{}  {}", units::day_clock(note.at_ms, now_ms), sentences.join("; "))
+        format!("{}  {}", units::local_clock_text_with_date(note.at_ms, now_ms), sentences.join("; "))
     };
-    let head = if waits { "It has waited because" } else { "It waited because" };
+    let head = if waits { "Reasons so far" } else { "Reasons while it waited" };
     std::iter::once(head.to_string()).chain(why.history.iter().map(note)).collect()
 }
 
-/// When it starts, and how far that can be trusted.
-fn expected(why: &Why, now_ms: i64) -> Vec<String> {
-    let range = why.expected_start.as_ref().map(|range| told_range(range, now_ms));
+/// The forecast and its accuracy so far, and the reservation.
+fn expected_start_lines(why: &JobExplanation, now_ms: i64) -> Vec<String> {
+    let range = why.expected_start.as_ref().map(|range| start_range_text(range, now_ms));
     let no_estimate = || why.no_estimate.as_ref().map(|because| format!("No estimate yet: {because}"));
-    let trust = match &why.no_estimate {
+    let condition = match &why.no_estimate {
         Some(_) => ", if jobs run no longer than the planner assumes",
         None => " (estimated)",
     };
-    let by = |ms| format!("Reservation: starts by {}{trust}", units::day_clock(ms, now_ms));
-    range.or_else(no_estimate).into_iter().chain(why.reserved_at_ms.map(by)).collect()
+    let reservation =
+        |ms| format!("Reservation: starts by {}{condition}", units::local_clock_text_with_date(ms, now_ms));
+    range.or_else(no_estimate).into_iter().chain(why.reserved_at_ms.map(reservation)).collect()
 }
 
-fn told_range(range: &ExpectedStart, now_ms: i64) -> String {
-    let right = match range.ranges_told {
+fn start_range_text(range: &ExpectedStart, now_ms: i64) -> String {
+    let accuracy = match range.ranges_told {
         0 => String::new(),
         1 if range.ranges_right == 1 => "  (the last range like this was right)".to_string(),
         1 => "  (the last range like this was wrong)".to_string(),
-        told => format!(
-            "  (ranges like this were right {} % of the last {told} times)",
-            100 * u64::from(range.ranges_right) / u64::from(told)
+        count => format!(
+            "  (ranges like this were right {} % of the last {count} times)",
+            100 * u64::from(range.ranges_right) / u64::from(count)
         ),
     };
-    format!("Expected start {}{right}", units::range(range.from_ms, range.to_ms, now_ms))
+    format!("Expected start {}{accuracy}", units::time_range_text(range.from_ms, range.to_ms, now_ms))
 }
 
-/// What would start it now.
-fn sooner(why: &Why) -> Option<String> {
-    let words: Vec<String> = why.sooner_with.iter().map(|change| change.words.clone()).collect();
-    (!words.is_empty()).then(|| format!("It would start now with {}", words.join(", or with ")))
+/// Changes to the job that would start it now.
+fn remedies_line(why: &JobExplanation) -> Option<String> {
+    let remedies: Vec<String> = why.sooner_with.iter().map(|remedy| remedy.words.clone()).collect();
+    (!remedies.is_empty()).then(|| format!("It would start now with {}", remedies.join(", or with ")))
 }
 
-/// The next thing that the caller can do, by the most telling blocker.
-fn advice(why: &Why) -> Option<String> {
+/// The next thing to try, by the first reason.
+fn advice_line(why: &JobExplanation) -> Option<String> {
     let job = &why.job_id;
     let tenant = &why.tenant_id;
     let advice = match why.reasons.first()?.reason.as_str() {
         "Capacity" | "Fragmented" | "Held" | "Infeasible" if !why.may_change => return None,
-        // Where fewer GPUs would start it now, that is told above, with their number.
+        // The remedies above name the number of GPUs that would start the job now.
         "Fragmented" if why.gpus > 1 => {
-            "ask for fewer GPUs or another model; `muster gpus` shows what is free".to_string()
+            "request fewer GPUs or another model; `muster gpus` shows the free GPUs".to_string()
         }
         "Capacity" | "Fragmented" => {
-            "`muster gpus` shows what is free and which jobs hold the rest".to_string()
+            "`muster gpus` shows the free GPUs, `muster gpu ls` the jobs that hold the others".to_string()
         }
         "QuotaTenant" => format!(
-            "`muster ps --tenant {tenant}` shows what holds the quota, `muster tenant show {tenant}` the quota"
+            "`muster ps --tenant {tenant}` lists the jobs that use the quota, `muster tenant show {tenant}` the quota"
         ),
         "QuotaUser" => format!(
-            "`muster ps --tenant {tenant}` shows what runs, `muster tenant show {tenant}` what each user may hold"
+            "`muster ps --tenant {tenant}` lists the running jobs, `muster tenant show {tenant}` the limits per user"
         ),
-        "PolicyLimit" => format!("`muster ps --tenant {tenant}` shows what holds its GPUs"),
-        "NodeHealth" => "`muster node ls` shows what is out of service and why".to_string(),
+        "PolicyLimit" => format!("`muster ps --tenant {tenant}` lists the jobs that hold its GPUs"),
+        "NodeHealth" => "`muster node ls` shows which nodes are out of service and why".to_string(),
         "Held" => format!("`muster release {job}`"),
         "Dependency" => "`muster show` the jobs it waits for".to_string(),
-        "Infeasible" => format!("`muster cancel {job}` and submit what `muster gpus` says there is"),
+        "Infeasible" => {
+            format!("`muster cancel {job}`, and submit a job that fits the GPUs of `muster gpus`")
+        }
         _ => return None,
     };
     Some(format!("\nTry: {advice}"))
@@ -201,19 +208,19 @@ fn advice(why: &Why) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use muster_protocol::explain::{JobAhead, JobRemedy};
     use muster_protocol::job::{JobState, Reason};
-    use muster_protocol::outlook::{Ahead, SoonerWith};
 
     use super::*;
 
-    fn waiting() -> Why {
-        let reason = |word: &str, sentence: &str| Reason {
-            reason: word.into(),
+    fn waiting() -> JobExplanation {
+        let reason = |code: &str, sentence: &str| Reason {
+            reason: code.into(),
             sentence: sentence.into(),
             since: None,
-            since_ms: (word == "Priority").then_some(33_300_000),
+            since_ms: (code == "Priority").then_some(33_300_000),
         };
-        Why {
+        JobExplanation {
             job_id: "job-7".into(),
             name: "train".into(),
             tenant_id: "vision".into(),
@@ -248,13 +255,13 @@ mod tests {
             gpus: 8,
             holders: Vec::new(),
             other_holders: 0,
-            sooner_with: vec![SoonerWith {
+            sooner_with: vec![JobRemedy {
                 words: "4 GPUs".into(),
                 keeps_its_place: false,
                 change: Default::default(),
             }],
             may_change: true,
-            ahead: vec![Ahead {
+            ahead: vec![JobAhead {
                 job_id: "job-3".into(),
                 name: "first".into(),
                 tenant_id: "vision".into(),
@@ -266,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_blocker_has_its_line() {
+    fn every_reason_is_printed_on_its_own_line() {
         let why = waiting();
         let expected = "\
 job-7  train  (tenant vision)  queued 14m, position 6 of 41
@@ -274,21 +281,21 @@ job-7  train  (tenant vision)  queued 14m, position 6 of 41
 Blocked since 09:14:00 by
 1  Held: held by ann
 2  Priority: 5 jobs are ahead (since 09:15:00)
-Ahead of it: job-3
-Ordered by 150: priority 100 plus 90 for waiting less 40 for its fair-share factor of 0.900
+Jobs ahead: job-3
+Effective priority 150: priority 100 + aging 90 - fair-share penalty 40 (factor 0.900)
 Expected start 10:50:00 to 11:45:00  (ranges like this were right 86 % of the last 500 times)
 Reservation: starts by 11:40:00 (estimated)
 It would start now with 4 GPUs
 
 Try: `muster release job-7`
 ";
-        assert_eq!(text(&why, 40_000_000), expected);
-        let of_another = text(&Why { may_change: false, ..why }, 40_000_000);
-        assert!(!of_another.contains("Try:"), "a colleague cannot release it: {of_another}");
+        assert_eq!(why_text(&why, 40_000_000), expected);
+        let read_only = why_text(&JobExplanation { may_change: false, ..why }, 40_000_000);
+        assert!(!read_only.contains("Try:"), "the caller may not release the job: {read_only}");
     }
 
     #[test]
-    fn holders_are_named_and_one_gpu_is_not_advised_to_be_fewer() {
+    fn holders_are_listed_and_a_single_gpu_job_is_not_advised_to_shrink() {
         let mut why = waiting();
         why.reasons[0].reason = "Capacity".into();
         why.gpus = 1;
@@ -302,18 +309,18 @@ Try: `muster release job-7`
             expected_end_ms: Some(42_000_000),
             is_time_limit: true,
         }];
-        let text = text(&why, 40_000_000);
-        let held = "The GPUs it waits for are in use by\n   job-3  first  (tenant vision)  2 GPUs, ends 11:40:00 at the latest\n   and 1 more\n";
+        let text = why_text(&why, 40_000_000);
+        let held = "The GPUs it waits for are held by\n   job-3  first  (tenant vision)  2 GPUs, ends 11:40:00 at the latest\n   and 1 more\n";
         assert!(text.contains(held), "{text}");
         assert!(!text.contains("fewer GPUs"), "{text}");
     }
 
     #[test]
-    fn a_poor_record_is_no_estimate() {
+    fn no_start_range_is_shown_when_past_ranges_were_wrong() {
         let mut why = waiting();
         (why.expected_start, why.no_estimate) =
             (None, Some("only 0 of the last 20 start ranges were right".into()));
-        let text = text(&why, 40_000_000);
+        let text = why_text(&why, 40_000_000);
         assert!(!text.contains("Expected start"), "{text}");
         assert!(
             text.contains(
@@ -324,7 +331,7 @@ Try: `muster release job-7`
     }
 
     #[test]
-    fn after_its_end_a_job_tells_its_phases() {
+    fn an_ended_job_lists_its_phases() {
         let mut why = waiting();
         why.reasons.clear();
         let phase = |phase: &str, from_ms, sentence: &str| JobPhase {
@@ -337,10 +344,7 @@ Try: `muster release job-7`
         };
         why.phases =
             vec![phase("waited", 33_240_000, "waited 14m: quota"), phase("ran", 34_080_000, "ran 4m on n1")];
-        let text = text(&why, 40_000_000);
-        assert!(
-            text.contains("\nWhat became of it\n09:14:00  waited 14m: quota\n09:28:00  ran 4m on n1\n"),
-            "{text}"
-        );
+        let text = why_text(&why, 40_000_000);
+        assert!(text.contains("\nPhases\n09:14:00  waited 14m: quota\n09:28:00  ran 4m on n1\n"), "{text}");
     }
 }

@@ -1,10 +1,11 @@
 use clap::Parser;
 
 use super::*;
-use crate::options::{Connection, Options};
+use crate::connection::Connection;
+use crate::options::Options;
 
 #[derive(Debug, Parser)]
-struct Line {
+struct JobFlagsCommand {
     #[command(flatten)]
     job: JobArgs,
 }
@@ -16,7 +17,10 @@ fn job(line: &str) -> Result<SubmitJob, CliError> {
         color: false,
         terminal: false,
     };
-    Line::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap().job.into_job(&options)
+    JobFlagsCommand::try_parse_from(std::iter::once("x").chain(line.split_whitespace()))
+        .unwrap()
+        .job
+        .into_job(&options)
 }
 
 #[test]
@@ -31,23 +35,23 @@ fn flags_become_the_fields_of_the_api() {
     assert_eq!(job.priority, Some(Priority::Name("high".into())));
     assert_eq!(job.time_limit, Some(Span::Text("7200000ms".into())));
     assert_eq!((job.array.as_deref(), job.hold), (Some("0-99%8"), Some(true)));
-    assert_eq!(job.after, [After::Text("job-1".into())]);
+    assert_eq!(job.after, [DependencyInput::Text("job-1".into())]);
     assert_eq!((job.name.as_deref(), job.command.len()), (Some("train"), 2));
     assert_eq!(job.environment["A"], "1");
-    assert_eq!(job.directory, None, "the server is elsewhere");
+    assert_eq!(job.directory, None, "the server is on another machine");
 }
 
 #[test]
-fn wishes_about_the_wiring_are_passed_on() {
-    let wishes = job("--gpus 2 --topology nvlink --no-cross-numa --prefer-nvlink -- true").unwrap();
-    assert_eq!(wishes.topology.as_deref(), Some("nvlink"));
-    assert_eq!((wishes.allow_cross_numa, wishes.prefer_nvlink), (Some(false), Some(true)));
+fn topology_flags_are_passed_on() {
+    let submitted = job("--gpus 2 --topology nvlink --no-cross-numa --prefer-nvlink -- true").unwrap();
+    assert_eq!(submitted.topology.as_deref(), Some("nvlink"));
+    assert_eq!((submitted.allow_cross_numa, submitted.prefer_nvlink), (Some(false), Some(true)));
     let none = job("--gpus 2 -- true").unwrap();
     assert_eq!((none.topology, none.allow_cross_numa, none.prefer_nvlink), (None, None, None));
 }
 
 #[test]
-fn a_job_without_gpus_and_a_gang_are_said_in_tasks() {
+fn zero_gpu_jobs_and_gangs_are_sent_as_tasks() {
     let none = job("--gpus 0 -- true").unwrap();
     assert_eq!((none.gpu_count, none.tasks[0].gpus, none.tasks[0].count), (None, Some(0), None));
     let gang = job("--tasks 4 --gpus 8 -- true").unwrap();
@@ -78,11 +82,11 @@ fn a_misspelt_field_of_a_file_is_refused() {
     let file = std::env::temp_dir().join(format!("muster-misspelt-{}.yaml", std::process::id()));
     std::fs::write(&file, "gpu_cuont: 4\nscript: x\n").unwrap();
     let error = job(&format!("-f {}", file.display())).unwrap_err();
-    assert!(error.what.contains("gpu_cuont"), "{}", error.what);
+    assert!(error.message.contains("gpu_cuont"), "{}", error.message);
     std::fs::remove_file(&file).unwrap();
 }
 
 #[test]
 fn nothing_to_run_is_refused() {
-    assert_eq!(job("--gpus 1").unwrap_err().what, "there is nothing to run");
+    assert_eq!(job("--gpus 1").unwrap_err().message, "there is nothing to run");
 }

@@ -1,47 +1,47 @@
-//! Sorting rows by what a column shows.
+//! Sorting rows by the text of a column.
 
 use std::cmp::Ordering;
 
-use super::table::{Column, find};
+use super::table::{Column, find_column};
 use crate::error::CliError;
 use crate::units;
 
-/// Sort by the column of that name; `-name` turns the order around. Equal rows keep their order.
-pub fn by_column<T>(columns: &[Column<T>], rows: &mut [T], by: &str) -> Result<(), CliError> {
-    let (name, backwards) = match by.strip_prefix('-') {
+/// Sorts by the named column; `-name` reverses the order. The sort is stable.
+pub fn sort_by_column<T>(columns: &[Column<T>], rows: &mut [T], by: &str) -> Result<(), CliError> {
+    let (name, reverse) = match by.strip_prefix('-') {
         Some(name) => (name, true),
         None => (by, false),
     };
-    let column = find(columns, name)?;
+    let column = find_column(columns, name)?;
     rows.sort_by(|a, b| {
-        let order = compare(&(column.cell)(a).text, &(column.cell)(b).text);
-        if backwards { order.reverse() } else { order }
+        let order = compare_cells(&(column.cell)(a).text, &(column.cell)(b).text);
+        if reverse { order.reverse() } else { order }
     });
     Ok(())
 }
 
-/// Amounts by size, everything else by its letters; what is missing comes last.
-fn compare(a: &str, b: &str) -> Ordering {
+/// Amounts by size, other text in natural order; missing values come last.
+fn compare_cells(a: &str, b: &str) -> Ordering {
     match (a == "-", b == "-") {
         (true, true) => return Ordering::Equal,
         (false, true) => return Ordering::Less,
         (true, false) => return Ordering::Greater,
         (false, false) => {}
     }
-    match (amount(a), amount(b)) {
+    match (numeric_value(a), numeric_value(b)) {
         (Some(a), Some(b)) => a.total_cmp(&b),
-        _ => natural(a).cmp(&natural(b)),
+        _ => natural_key(a).cmp(&natural_key(b)),
     }
 }
 
-/// A number, `3/8`, a span such as `2m05s`.
-fn amount(text: &str) -> Option<f64> {
+/// The value of a number, of the first number of `3/8`, or of a span such as `2m05s`.
+fn numeric_value(text: &str) -> Option<f64> {
     let first = text.split([' ', '/']).next().unwrap_or_default();
-    first.parse().ok().or_else(|| units::duration_ms(first).ok().map(|ms| ms as f64))
+    first.parse().ok().or_else(|| units::parse_duration_ms(first).ok().map(|ms| ms as f64))
 }
 
-/// Letters and numbers apart, so that `job-9` comes before `job-10`.
-fn natural(text: &str) -> Vec<(String, u64)> {
+/// Text and numbers alternate, so that `job-9` comes before `job-10`.
+fn natural_key(text: &str) -> Vec<(String, u64)> {
     let mut parts: Vec<(String, u64)> = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -63,12 +63,12 @@ mod tests {
     fn sorted<'a>(by: &str, rows: &[&'a str]) -> Vec<&'a str> {
         let columns = [Column::new("X", |row: &&str| Cell::from(*row))];
         let mut rows = rows.to_vec();
-        by_column(&columns, &mut rows, by).unwrap();
+        sort_by_column(&columns, &mut rows, by).unwrap();
         rows
     }
 
     #[test]
-    fn amounts_go_by_size_and_names_as_people_count() {
+    fn amounts_sort_by_size_and_names_in_natural_order() {
         assert_eq!(sorted("x", &["job-10", "job-9", "job-10.2"]), ["job-9", "job-10", "job-10.2"]);
         assert_eq!(sorted("-x", &["2m05s", "1h00m", "14s"]), ["1h00m", "2m05s", "14s"]);
         assert_eq!(sorted("x", &["-", "8/8", "16/8"]), ["8/8", "16/8", "-"]);

@@ -1,4 +1,4 @@
-//! Clients that submit under load and remember what they were told.
+//! Clients that submit under load and record the answer to each submission.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,27 +8,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use muster_core::JobId;
 
-/// Clients at once.
+/// Concurrent clients.
 const CLIENTS: usize = 4;
 
-/// What every client was told, by idempotency key.
+/// The answers of all clients, by idempotency key.
 #[derive(Default)]
-pub struct Ledger {
+pub struct SubmissionLog {
     next: AtomicU64,
-    told: Mutex<BTreeMap<String, Told>>,
+    answers: Mutex<BTreeMap<String, SubmissionAnswer>>,
 }
 
-/// What is known of one key.
+/// The answer to a submission.
 #[derive(Debug, Clone, Copy)]
-enum Told {
-    /// The server said that this job is accepted.
+enum SubmissionAnswer {
+    /// The server acknowledged this job.
     Acknowledged(JobId),
-    /// The connection broke: it may exist or not.
-    Unknown,
+    /// The connection broke: the job may or may not exist.
+    Unconfirmed,
 }
 
-impl Ledger {
-    /// Submit from several clients until `until` returns, which kills the server.
+impl SubmissionLog {
+    /// Submits from several clients until `until`, which kills the server, returns.
     pub fn submit_while(&self, address: SocketAddr, until: impl FnOnce()) {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -41,54 +41,54 @@ impl Ledger {
     }
 
     fn submit_until(&self, address: SocketAddr, over: &AtomicBool) {
-        let Ok(mut link) = Link::open(address) else { return };
+        let Ok(mut link) = HttpConnection::open(address) else { return };
         while !over.load(Ordering::Relaxed) {
             let key = format!("key-{}", self.next.fetch_add(1, Ordering::Relaxed));
-            self.note(&key, Told::Unknown);
+            self.record(&key, SubmissionAnswer::Unconfirmed);
             match link.submit(&key) {
-                Some(job) => self.note(&key, Told::Acknowledged(job)),
+                Some(job) => self.record(&key, SubmissionAnswer::Acknowledged(job)),
                 None => return,
             }
         }
     }
 
-    /// Ask again for every key: what was acknowledged must be the same job, what was unknown becomes one job.
-    pub fn settle(&self, address: SocketAddr) -> BTreeMap<String, JobId> {
-        let mut link = Link::open(address).expect("the server listens");
-        let told = self.told.lock().expect("no client panicked").clone();
-        let settled = told.into_iter().map(|(key, told)| {
+    /// Repeats every submission: an acknowledged key must give the same job, an unconfirmed key gives one job.
+    pub fn resubmit_all(&self, address: SocketAddr) -> BTreeMap<String, JobId> {
+        let mut link = HttpConnection::open(address).expect("the server listens");
+        let answers = self.answers.lock().expect("no client panicked").clone();
+        let jobs = answers.into_iter().map(|(key, answer)| {
             let job = link.submit(&key).unwrap_or_else(|| panic!("{key} was not accepted"));
-            if let Told::Acknowledged(first) = told {
+            if let SubmissionAnswer::Acknowledged(first) = answer {
                 assert_eq!(first, job, "{key} was acknowledged as one job and is another");
             }
             (key, job)
         });
-        settled.collect()
+        jobs.collect()
     }
 
-    /// Keys that were acknowledged.
+    /// The number of acknowledged keys.
     pub fn acknowledged(&self) -> usize {
-        let told = self.told.lock().expect("no client panicked");
-        told.values().filter(|told| matches!(told, Told::Acknowledged(_))).count()
+        let answers = self.answers.lock().expect("no client panicked");
+        answers.values().filter(|answer| matches!(answer, SubmissionAnswer::Acknowledged(_))).count()
     }
 
-    fn note(&self, key: &str, told: Told) {
-        self.told.lock().expect("no client panicked").insert(key.to_string(), told);
+    fn record(&self, key: &str, answer: SubmissionAnswer) {
+        self.answers.lock().expect("no client panicked").insert(key.to_string(), answer);
     }
 }
 
-/// One kept connection.
-struct Link {
+/// A persistent connection.
+struct HttpConnection {
     address: SocketAddr,
     stream: BufReader<TcpStream>,
 }
 
-impl Link {
-    fn open(address: SocketAddr) -> std::io::Result<Link> {
-        Ok(Link { address, stream: BufReader::new(TcpStream::connect(address)?) })
+impl HttpConnection {
+    fn open(address: SocketAddr) -> std::io::Result<HttpConnection> {
+        Ok(HttpConnection { address, stream: BufReader::new(TcpStream::connect(address)?) })
     }
 
-    /// Submit under a key. `None` when the connection broke.
+    /// Submits with a key; `None` if the connection broke.
     fn submit(&mut self, key: &str) -> Option<JobId> {
         let body = format!(
             r#"{{"name":"{key}","gpu_count":1,"command":["true"],"annotations":{{"muster.sim/runtime":"60ms"}}}}"#
@@ -99,7 +99,7 @@ impl Link {
             body.len()
         );
         self.stream.get_mut().write_all(request.as_bytes()).ok()?;
-        let (status, body) = self.answer()?;
+        let (status, body) = self.read_response()?;
         match status {
             201 => Some(job_id(&body)),
             503 => None,
@@ -107,7 +107,7 @@ impl Link {
         }
     }
 
-    fn answer(&mut self) -> Option<(u16, String)> {
+    fn read_response(&mut self) -> Option<(u16, String)> {
         let mut line = String::new();
         self.stream.read_line(&mut line).ok().filter(|read| *read > 0)?;
         let status = line.split(' ').nth(1)?.parse().ok()?;

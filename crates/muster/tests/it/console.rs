@@ -1,4 +1,4 @@
-//! A shell in which the commands of one session are typed, one after the other.
+//! A shell that runs the commands of one session, one after the other.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::unix::fs::symlink;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use super::server::Server;
 
-/// The names this binary answers to.
+/// The program names of the binary.
 const NAMES: [&str; 5] = ["muster", "gpu-cli", "scheduler", "agent", "star"];
-/// No command of a session takes longer.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Comes after each command, with its exit code.
-const MARK: &str = "@@session@@";
+/// Timeout of one command.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
+/// Printed after each command, followed by its exit code.
+const END_MARKER: &str = "@@session@@";
 
-/// `until_state JOB WORD` waits until the job has got that far.
+/// `until_state JOB PHASE` waits until the job is in that phase.
 const HELPERS: &str = r#"
 until_state() {
   for i in $(seq 200); do
@@ -30,14 +30,14 @@ until_state() {
 /// A shell with the binary on its path, in a folder of its own.
 pub struct Console {
     shell: Child,
-    keyboard: ChildStdin,
-    screen: Receiver<Vec<u8>>,
+    shell_input: ChildStdin,
+    shell_output: Receiver<Vec<u8>>,
     servers: Vec<Server>,
     folder: PathBuf,
 }
 
 impl Console {
-    /// A fresh folder and shell; without a server at first.
+    /// A new folder and shell, without a server.
     pub fn open(name: &str) -> Console {
         let folder = std::env::temp_dir().join(format!("muster-it-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
@@ -46,61 +46,71 @@ impl Console {
             symlink(env!("CARGO_BIN_EXE_muster"), folder.join("bin").join(name)).unwrap();
         }
         for name in ["config", "policies"] {
-            let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
-            symlink(ours, folder.join(name)).unwrap();
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+            symlink(source, folder.join(name)).unwrap();
         }
-        let (screen, shell_out) = std::io::pipe().unwrap();
-        let mut shell = bash(&folder, shell_out);
-        let keyboard = shell.stdin.take().unwrap();
-        let mut console = Console { shell, keyboard, screen: watch(screen), servers: Vec::new(), folder };
-        console.type_in(HELPERS);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut shell = bash(&folder, writer);
+        let shell_input = shell.stdin.take().unwrap();
+        let mut console = Console {
+            shell,
+            shell_input,
+            shell_output: read_in_background(reader),
+            servers: Vec::new(),
+            folder,
+        };
+        console.run_command(HELPERS);
         console
     }
 
-    /// Start a server, and let what follows talk to it.
+    /// Starts a server, to which the following commands connect.
     pub fn serve(&mut self, words: &[&str]) {
         let server = Server::start(words, &self.folder);
         let data_dir = self.folder.join("data");
-        self.type_in(&format!("export MUSTER_SERVER={} MUSTER_DATA_DIR={}", server.url, data_dir.display()));
+        self.run_command(&format!(
+            "export MUSTER_SERVER={} MUSTER_DATA_DIR={}",
+            server.url,
+            data_dir.display()
+        ));
         self.servers.push(server);
     }
 
-    /// Kill every server, as a loss of power would.
+    /// Kills every server with SIGKILL.
     pub fn kill_servers(&mut self) {
         self.servers.clear();
     }
 
-    /// Type a command, and see what it prints and returns. A server is started beside the shell.
-    pub fn type_in(&mut self, command: &str) -> (String, i32) {
+    /// Runs a command; returns its output and exit code. A command that starts a server is run beside the shell.
+    pub fn run_command(&mut self, command: &str) -> (String, i32) {
         if let Some(words) = server_words(command) {
             self.serve(&words);
             return (String::new(), 0);
         }
-        writeln!(self.keyboard, "{{ {command}\n}} </dev/null\nprintf '\\n{MARK}%d\\n' $?").unwrap();
-        self.keyboard.flush().unwrap();
-        self.read_answer(command)
+        writeln!(self.shell_input, "{{ {command}\n}} </dev/null\nprintf '\\n{END_MARKER}%d\\n' $?").unwrap();
+        self.shell_input.flush().unwrap();
+        self.read_output(command)
     }
 
-    fn read_answer(&mut self, command: &str) -> (String, i32) {
+    fn read_output(&mut self, command: &str) -> (String, i32) {
         let mut bytes = Vec::new();
         loop {
-            match self.screen.recv_timeout(PATIENCE) {
+            match self.shell_output.recv_timeout(COMMAND_TIMEOUT) {
                 Ok(more) => bytes.extend(more),
-                Err(why) => panic!("`{command}`: {why} after\n{}", String::from_utf8_lossy(&bytes)),
+                Err(error) => panic!("`{command}`: {error} after\n{}", String::from_utf8_lossy(&bytes)),
             }
-            if let Some(answer) = ended(&bytes) {
-                return answer;
+            if let Some(result) = completed_output(&bytes) {
+                return result;
             }
         }
     }
 }
 
-/// Read on a thread of its own, so that a command that never ends is noticed.
-fn watch(mut screen: PipeReader) -> Receiver<Vec<u8>> {
+/// Reads on a separate thread, so that a command that never ends runs into its timeout.
+fn read_in_background(mut reader: PipeReader) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
-        while let Ok(count @ 1..) = screen.read(&mut bytes) {
+        while let Ok(count @ 1..) = reader.read(&mut bytes) {
             if sender.send(bytes[..count].to_vec()).is_err() {
                 return;
             }
@@ -109,13 +119,13 @@ fn watch(mut screen: PipeReader) -> Receiver<Vec<u8>> {
     receiver
 }
 
-/// The output and the code, once the mark is there.
-fn ended(bytes: &[u8]) -> Option<(String, i32)> {
+/// The output and the exit code, once the end marker has arrived.
+fn completed_output(bytes: &[u8]) -> Option<(String, i32)> {
     if bytes.last() != Some(&b'\n') {
         return None;
     }
     let text = String::from_utf8_lossy(bytes);
-    let (output, code) = text.rsplit_once(&format!("\n{MARK}"))?;
+    let (output, code) = text.rsplit_once(&format!("\n{END_MARKER}"))?;
     Some((output.to_string(), code.trim().parse().ok()?))
 }
 
@@ -130,8 +140,8 @@ impl Drop for Console {
     }
 }
 
-/// Standard output and error go to one pipe, as on a screen.
-fn bash(folder: &Path, screen: PipeWriter) -> Child {
+/// Standard output and standard error go to one pipe, as on a terminal.
+fn bash(folder: &Path, output: PipeWriter) -> Child {
     let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
     command.args(["--norc", "--noprofile"]).current_dir(folder).env("PATH", path).env("HOME", folder);
@@ -140,10 +150,10 @@ fn bash(folder: &Path, screen: PipeWriter) -> Child {
     {
         command.env_remove(name);
     }
-    command.stdin(Stdio::piped()).stdout(screen.try_clone().unwrap()).stderr(screen).spawn().unwrap()
+    command.stdin(Stdio::piped()).stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap()
 }
 
-/// A command that would run until it is stopped.
+/// The words of a command that starts a server.
 fn server_words(command: &str) -> Option<Vec<&str>> {
     let line = command.split('#').next().unwrap_or_default().trim().trim_end_matches('&');
     let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,11 +1,11 @@
-//! `docs/coverage.md` keeps its own promises: the counts are right, and what a row calls its test is there.
+//! `docs/coverage.md` is consistent: its counts match its rows, and the tests and files that its rows name exist.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::docs::root;
 
-/// Suites that rows name in words rather than by a path.
+/// Test suites that rows name by a title instead of a path.
 const SUITES: [&str; 12] = [
     "CI",
     "config tests",
@@ -21,27 +21,27 @@ const SUITES: [&str; 12] = [
     "tls tests",
 ];
 
-struct Row {
+struct CoverageRow {
     id: String,
     status: String,
     how: String,
     shown_by: String,
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<CoverageRow> {
     let text = std::fs::read_to_string(root().join("docs/coverage.md")).unwrap();
     let rows = text.lines().filter(|line| line.starts_with("| S") && line.as_bytes()[4] == b'-');
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         assert_eq!(cells.len(), 5, "{line}");
-        let cell = |place: usize| cells[place].to_string();
-        Row { id: cell(0), status: cell(2), how: cell(3), shown_by: cell(4) }
+        let cell = |column: usize| cells[column].to_string();
+        CoverageRow { id: cell(0), status: cell(2), how: cell(3), shown_by: cell(4) }
     };
     rows.map(row).collect()
 }
 
 #[test]
-fn the_counts_are_those_of_the_rows() {
+fn the_summary_counts_match_the_rows() {
     let (mut counts, rows) = (BTreeMap::new(), rows());
     for row in &rows {
         *counts.entry(row.status.as_str()).or_insert(0) += 1;
@@ -62,13 +62,14 @@ fn the_counts_are_those_of_the_rows() {
 }
 
 #[test]
-fn a_row_that_is_met_names_a_test_that_is_there() {
-    let wrong = |row: &Row| -> Option<String> {
-        let found = row.shown_by.split([',', ';']).any(|name| is_there(name.trim()));
-        (!found).then(|| format!("{}: nothing of `{}` is there", row.id, row.shown_by))
+fn every_met_row_names_an_existing_test() {
+    let missing = |row: &CoverageRow| -> Option<String> {
+        let found = row.shown_by.split([',', ';']).any(|name| reference_exists(name.trim()));
+        (!found).then(|| format!("{}: nothing of `{}` exists", row.id, row.shown_by))
     };
-    let wrong: Vec<String> = rows().iter().filter(|row| row.status == "**met**").filter_map(wrong).collect();
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let missing: Vec<String> =
+        rows().iter().filter(|row| row.status == "**met**").filter_map(missing).collect();
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
 #[test]
@@ -76,15 +77,15 @@ fn every_path_of_a_row_that_is_met_exists() {
     for row in rows().iter().filter(|row| row.status == "**met**") {
         for word in row.shown_by.split([' ', ',', ';', '`', '(', ')']).filter(|word| looks_like_a_path(word))
         {
-            assert!(is_there(word), "{}: there is no `{word}`", row.id);
+            assert!(reference_exists(word), "{}: there is no `{word}`", row.id);
         }
     }
 }
 
 #[test]
-fn what_is_not_adopted_or_only_partly_there_has_its_reason() {
-    let wanting = |row: &&Row| ["*partly*", "*not adopted*"].contains(&row.status.as_str());
-    for row in rows().iter().filter(wanting) {
+fn rows_not_fully_met_state_a_reason() {
+    let incomplete = |row: &&CoverageRow| ["*partly*", "*not adopted*"].contains(&row.status.as_str());
+    for row in rows().iter().filter(incomplete) {
         assert!(row.how.len() > 20, "{} is {} without a reason", row.id, row.status);
     }
 }
@@ -93,25 +94,26 @@ fn looks_like_a_path(word: &str) -> bool {
     word.contains('/') && !word.contains(['{', '}', '*'])
 }
 
-/// A suite, a path below `crates` or the project, or a test by its name.
-fn is_there(name: &str) -> bool {
+/// Whether the name is a suite, a path below `crates` or the project, or a test.
+fn reference_exists(name: &str) -> bool {
     let name = name.trim_matches('`');
     if let Some((module, test)) = name.split_once("::") {
         return is_test(module, test.trim_end_matches('`'));
     }
     let path = name.split([' ', '{', '*']).next().unwrap_or_default().trim_matches('`').trim_end_matches('_');
-    let ends = ["", ".md", ".rs", ".txt"];
-    let places = ["crates", "crates/muster/tests", "crates/muster-core/tests/scenarios", "."];
-    let exists =
-        |place: &&str| ends.iter().any(|end| root().join(place).join(format!("{path}{end}")).exists());
-    let begins =
+    let extensions = ["", ".md", ".rs", ".txt"];
+    let folders = ["crates", "crates/muster/tests", "crates/muster-core/tests/scenarios", "."];
+    let exists = |folder: &&str| {
+        extensions.iter().any(|extension| root().join(folder).join(format!("{path}{extension}")).exists())
+    };
+    let parent_exists =
         || Path::new(path).parent().is_some_and(|folder| root().join("crates").join(folder).exists());
     SUITES.iter().any(|suite| name.starts_with(suite))
-        || !path.is_empty() && places.iter().any(exists)
-        || name.contains(['{', '*']) && begins()
+        || !path.is_empty() && folders.iter().any(exists)
+        || name.contains(['{', '*']) && parent_exists()
 }
 
-/// A test of the suite of the binary, as `criteria::documentation`; `criteria::*` is any of them.
+/// Whether it is a test of this suite, such as `criteria::documentation`; `criteria::*` is any test of the module.
 fn is_test(module: &str, test: &str) -> bool {
     let file = root().join(format!("crates/muster/tests/it/{module}.rs"));
     let text = std::fs::read_to_string(file).unwrap_or_default();

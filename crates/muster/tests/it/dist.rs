@@ -1,11 +1,11 @@
-//! The step that packs a release, tried with the binary of the tests.
+//! `scripts/dist.sh` packs a release, here with the binary of the tests.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::docs::root;
 
-fn packed(folder: &Path) -> String {
+fn build_archive(folder: &Path) -> String {
     let output = Command::new(root().join("scripts/dist.sh"))
         .args([Path::new(env!("CARGO_BIN_EXE_muster")), folder])
         .env("GZIP_LEVEL", "1")
@@ -25,7 +25,7 @@ fn shell(folder: &Path, line: &str) -> String {
 fn a_release_unpacks_into_a_binary_that_runs() {
     let folder = std::env::temp_dir().join(format!("muster-dist-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
-    let archive = packed(&folder);
+    let archive = build_archive(&folder);
     let name = Path::new(&archive).file_name().unwrap().to_str().unwrap().to_string();
     assert!(name.starts_with(&format!("muster-{}-", env!("CARGO_PKG_VERSION"))), "{name}");
     shell(&folder, &format!("sha256sum --check {name}.sha256 && tar -xzf {name}"));

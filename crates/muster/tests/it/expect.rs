@@ -1,6 +1,5 @@
-//! Whether what was seen is what was written: `[..]` stands for anything in a line, `...` for any lines.
+//! Matching of outputs against patterns: `[..]` stands for any text within a line, `...` for any lines.
 
-/// Whether the text matches the pattern.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let pattern: Vec<&str> = pattern.lines().collect();
     let text: Vec<&str> = text.lines().collect();
@@ -28,29 +27,29 @@ fn line_matches(pattern: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// What would be written down: moments, spans, addresses and random names differ from run to run.
-pub fn general(text: &str) -> String {
-    let lines: Vec<String> = text.lines().map(|line| words(line.trim_end())).collect();
+/// The text with wildcards for what differs from run to run: times, durations, addresses and random names.
+pub fn with_wildcards(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| line_with_wildcards(line.trim_end())).collect();
     lines.join("\n")
 }
 
-/// The spaces after a word that varies belong to it: a longer one leaves fewer of them.
-fn words(line: &str) -> String {
+/// The wildcard of a word includes the spaces after it, because their number depends on the length of the word.
+fn line_with_wildcards(line: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in line.split(' ') {
-        let after_wild = words.last().is_some_and(|last| last == "[..]");
+        let after_wildcard = words.last().is_some_and(|last| last == "[..]");
         match (varies(word), word) {
-            (true, _) if after_wild => {}
-            (true, _) => words.push(wild(word)),
-            (false, "") if after_wild => {}
+            (true, _) if after_wildcard => {}
+            (true, _) => words.push(wildcard_for(word)),
+            (false, "") if after_wildcard => {}
             (false, _) => words.push(word.to_string()),
         }
     }
     words.join(" ")
 }
 
-/// Punctuation around it stays.
-fn wild(word: &str) -> String {
+/// Punctuation around the word stays.
+fn wildcard_for(word: &str) -> String {
     let end = word.trim_end_matches([',', '`', ':', ')', '"']).len();
     let start = word.get(..1).filter(|first| ["`", "\""].contains(first)).unwrap_or_default();
     format!("{start}[..]{}", &word[end..])
@@ -58,19 +57,18 @@ fn wild(word: &str) -> String {
 
 fn varies(word: &str) -> bool {
     let bare = word.trim_matches([',', '`', ':', ')', '(', '"']);
-    let shape: String =
-        bare.chars().map(|letter| if letter.is_ascii_digit() { '0' } else { letter }).collect();
+    let shape: String = bare.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let dated = shape.contains("0000-00-00") || shape.contains("00:00:00") || shape == "0".repeat(13);
     let span = shape.trim_start_matches('0') == "s" || shape.trim_start_matches('0').starts_with("ms");
     let hours = shape == "0.0000" || shape == "0.00";
     let token =
         bare.strip_prefix('t').is_some_and(|id| id.len() == 10 && id.chars().all(|c| c.is_ascii_hexdigit()));
-    let place = ["127.0.0.1:", "mst_", "/tmp/"].iter().any(|sign| bare.contains(sign));
-    dated || (span && shape.len() > 1) || hours || token || place
+    let local = ["127.0.0.1:", "mst_", "/tmp/"].iter().any(|prefix| bare.contains(prefix));
+    dated || (span && shape.len() > 1) || hours || token || local
 }
 
 #[test]
-fn wildcards_match_and_nothing_else() {
+fn only_wildcards_match_differing_text() {
     assert!(matches("a [..] c", "a b c"));
     assert!(matches("job-1 [..]\n...\nend", "job-1 x\n1\n2\nend"));
     assert!(matches("a[..]b[..]b", "a b b"));
@@ -82,9 +80,9 @@ fn wildcards_match_and_nothing_else() {
 
 #[test]
 fn what_varies_is_written_as_a_wildcard() {
-    assert_eq!(general("job-1  a  0s       -"), "job-1  a  [..] -");
-    assert_eq!(general("queued 197ms, position 1"), "queued [..], position 1");
-    assert_eq!(general("SINCE 2026-11-15 04:20:31Z"), "SINCE [..]");
-    assert_eq!(general("token `t25dd846de2` was revoked"), "token `[..]` was revoked");
-    assert_eq!(general("2 GPUs of 8"), "2 GPUs of 8");
+    assert_eq!(with_wildcards("job-1  a  0s       -"), "job-1  a  [..] -");
+    assert_eq!(with_wildcards("queued 197ms, position 1"), "queued [..], position 1");
+    assert_eq!(with_wildcards("SINCE 2026-11-15 04:20:31Z"), "SINCE [..]");
+    assert_eq!(with_wildcards("token `t25dd846de2` was revoked"), "token `[..]` was revoked");
+    assert_eq!(with_wildcards("2 GPUs of 8"), "2 GPUs of 8");
 }

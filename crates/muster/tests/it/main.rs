@@ -1,8 +1,8 @@
-//! What a person sees: sessions written down in Markdown, run against a fresh server each.
+//! End-to-end tests of the binary: transcripts in Markdown, each run against a fresh server, and tests of single features.
 //!
-//! `BLESS=1 cargo test -p muster` writes down what was seen instead; read the difference before you keep it.
+//! `BLESS=1 cargo test -p muster` rewrites the expected outputs of the transcripts; read the diff before you keep it.
 
-#![allow(clippy::unwrap_used)] // A test that panics has failed, which is what is meant.
+#![allow(clippy::unwrap_used)] // A panic fails the test, as intended.
 
 mod console;
 mod coverage;

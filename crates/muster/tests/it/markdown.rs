@@ -1,15 +1,15 @@
-//! Commands in Markdown: what to type, what to see, and what comes back.
+//! Commands in Markdown, with their expected outputs and exit codes.
 
 use std::process::Command;
 
-/// One command with what is expected of it.
+/// One command with its expected result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// As typed; several lines for a here-document.
+    /// The command; several lines for a here-document.
     pub command: String,
-    /// What should be seen; `None` where the text does not say.
+    /// The expected output; `None` if the text shows none.
     pub output: Option<String>,
-    /// The exit code.
+    /// The expected exit code.
     pub code: i32,
     /// Line of the command, counted from 0.
     pub line: usize,
@@ -17,40 +17,39 @@ pub struct Step {
     pub end: usize,
 }
 
-/// How a fenced block is written.
+/// The kind of a fenced block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Block {
     /// `$ command`, then its output, then `? code`.
     Console,
     /// Commands only.
     Shell,
-    /// Something else.
     Other,
 }
 
-/// Every command of a text, in order. A block after a comment that begins with `not run` is left out.
+/// Every command of a text, in order. A block after a comment that begins with `not run` is skipped.
 pub fn steps(text: &str) -> Vec<Step> {
     let lines: Vec<&str> = text.lines().collect();
     let mut steps = Vec::new();
-    let mut place = 0;
-    while place < lines.len() {
-        let Some(kind) = fence(lines[place]) else {
-            place += 1;
+    let mut index = 0;
+    while index < lines.len() {
+        let Some(kind) = fence(lines[index]) else {
+            index += 1;
             continue;
         };
-        let end = (place + 1..lines.len()).find(|line| lines[*line].trim() == "```").unwrap_or(lines.len());
-        let wanted = !before(&lines[..place]).starts_with("<!-- not run");
+        let end = (index + 1..lines.len()).find(|line| lines[*line].trim() == "```").unwrap_or(lines.len());
+        let is_run = !before(&lines[..index]).starts_with("<!-- not run");
         match kind {
-            Block::Console if wanted => steps.extend(console(&lines, place + 1, end)),
-            Block::Shell if wanted => steps.extend(shell(&lines, place + 1, end)),
+            Block::Console if is_run => steps.extend(console(&lines, index + 1, end)),
+            Block::Shell if is_run => steps.extend(shell(&lines, index + 1, end)),
             _ => {}
         }
-        place = end + 1;
+        index = end + 1;
     }
     steps
 }
 
-/// What a comment such as `<!-- server: dev --real -->` says.
+/// The value of a comment such as `<!-- server: dev --real -->`.
 pub fn setting<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let start = format!("<!-- {name}: ");
     text.lines().find_map(|line| line.strip_prefix(start.as_str())?.strip_suffix(" -->"))
@@ -71,19 +70,19 @@ fn before<'a>(lines: &[&'a str]) -> &'a str {
 
 fn console(lines: &[&str], start: usize, end: usize) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
-    for (place, line) in lines.iter().enumerate().take(end).skip(start) {
+    for (index, line) in lines.iter().enumerate().take(end).skip(start) {
         if let Some(command) = line.strip_prefix("$ ") {
             steps.push(Step {
                 command: command.to_string(),
                 output: None,
                 code: 0,
-                line: place,
-                end: place + 1,
+                line: index,
+                end: index + 1,
             });
             continue;
         }
         let Some(step) = steps.last_mut() else { continue };
-        step.end = place + 1;
+        step.end = index + 1;
         match (line.strip_prefix("> "), line.strip_prefix("? ").and_then(|code| code.parse().ok())) {
             (Some(more), _) if step.output.is_none() => step.command.push_str(&format!("\n{more}")),
             (_, Some(code)) => step.code = code,
@@ -93,18 +92,18 @@ fn console(lines: &[&str], start: usize, end: usize) -> Vec<Step> {
     steps
 }
 
-/// A command goes on until the shell finds nothing open in it: quotes, loops, here-documents.
+/// A command extends over all lines that the shell needs to close its quotes, loops and here-documents.
 fn shell(lines: &[&str], start: usize, end: usize) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut open = String::new();
-    for (place, line) in lines.iter().enumerate().take(end).skip(start) {
+    for (index, line) in lines.iter().enumerate().take(end).skip(start) {
         if open.is_empty() && (line.trim().is_empty() || line.trim().starts_with('#')) {
             continue;
         }
         open.push_str(&format!("{line}\n"));
         if is_whole(&open) {
             let command = std::mem::take(&mut open).trim_end().to_string();
-            steps.push(Step { command, output: None, code: 0, line: place, end: place + 1 });
+            steps.push(Step { command, output: None, code: 0, line: index, end: index + 1 });
         }
     }
     assert!(open.is_empty(), "a block ends in the middle of a command:\n{open}");
@@ -112,14 +111,14 @@ fn shell(lines: &[&str], start: usize, end: usize) -> Vec<Step> {
 }
 
 fn is_whole(text: &str) -> bool {
-    let goes_on = text.trim_end().ends_with('\\');
-    // A here-document that has no end is only warned about.
+    let continues = text.trim_end().ends_with('\\');
+    // Bash only warns about a here-document without an end.
     let checked = Command::new("bash").args(["-n", "-c", text]).output().unwrap();
-    !goes_on && checked.status.success() && checked.stderr.is_empty()
+    !continues && checked.status.success() && checked.stderr.is_empty()
 }
 
 #[test]
-fn commands_are_found_with_what_is_expected() {
+fn commands_are_parsed_with_their_expected_results() {
     let text = "\
 # Title
 ```console

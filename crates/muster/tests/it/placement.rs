@@ -1,4 +1,4 @@
-//! `muster bench placement` on the recorded pods: the published policies give the published numbers.
+//! `muster bench placement` on the OpenB trace: the published policies reproduce the published figures.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::traces::traces;
 
-/// Our names of the policies that leave nothing to chance, and the published ones.
+/// The deterministic policies: names here and in the published results.
 const EXACT: [(&str, &str); 5] = [
     ("bestfit", "BestFit"),
     ("dotprod", "DotProd"),
@@ -19,11 +19,11 @@ const EXACT: [(&str, &str); 5] = [
     ("clustering", "GpuClustering"),
     ("fgd", "FGD"),
 ];
-/// Published numbers have two decimals.
+/// Published figures have two decimals.
 const ROUNDING: f64 = 0.01;
 
 #[derive(Debug, Deserialize)]
-struct Outcome {
+struct PlacementBenchRow {
     workload: String,
     policy: String,
     seed: u64,
@@ -32,14 +32,15 @@ struct Outcome {
     cpu_us_per_decision: f64,
 }
 
-fn bench(words: &[&str]) -> (String, String, Option<i32>) {
-    let ran = Command::new(env!("CARGO_BIN_EXE_muster")).args(["bench", "placement"]).args(words).output();
+/// Standard output, standard error and exit code.
+fn bench(args: &[&str]) -> (String, String, Option<i32>) {
+    let ran = Command::new(env!("CARGO_BIN_EXE_muster")).args(["bench", "placement"]).args(args).output();
     let ran = ran.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (text(ran.stdout), text(ran.stderr), ran.status.code())
 }
 
-/// The last column of a published file for a workload, by policy and seed.
+/// The figures at 130 % of a published file for a workload, by policy and seed.
 fn published(file: PathBuf, name: &str) -> BTreeMap<(String, u64), f64> {
     let mut text = String::new();
     GzDecoder::new(File::open(file).unwrap()).read_to_string(&mut text).unwrap();
@@ -58,14 +59,14 @@ fn the_published_policies_give_the_published_numbers() {
     let Some(traces) = traces("openb") else { return };
     let folder = ["--traces", traces.to_str().unwrap(), "--workload", "default", "-o", "json", "--policy"];
     let policies = ["random", "bestfit", "dotprod", "packing", "clustering", "fgd"];
-    let (json, talk, code) = bench(&[&folder[..], &policies].concat());
-    assert_eq!(code, Some(0), "{talk}");
-    let outcomes: Vec<Outcome> = muster_json::from_str(&json).unwrap();
+    let (json, stderr, code) = bench(&[&folder[..], &policies].concat());
+    assert_eq!(code, Some(0), "{stderr}");
+    let outcomes: Vec<PlacementBenchRow> = muster_json::from_str(&json).unwrap();
     assert!(outcomes.iter().all(|ran| ran.workload == "default" && ran.cpu_us_per_decision > 0.0), "{json}");
     let allocs = published(traces.join("openb/published_alloc.csv.gz"), "default");
     let frags = published(traces.join("openb/published_frag.csv.gz"), "default");
     for (ours, theirs) in EXACT {
-        let seeds: Vec<&Outcome> = outcomes.iter().filter(|ran| ran.policy == ours).collect();
+        let seeds: Vec<&PlacementBenchRow> = outcomes.iter().filter(|ran| ran.policy == ours).collect();
         assert_eq!(seeds.len(), 10, "{ours}");
         for ran in seeds {
             let name = (theirs.to_string(), ran.seed);
@@ -81,8 +82,8 @@ fn the_published_policies_give_the_published_numbers() {
             );
         }
     }
-    // Draws of our own, so only the mean compares.
-    let random = |of: &dyn Fn(&Outcome) -> f64| {
+    // Another random generator than in the published runs, so only the means can be compared.
+    let random = |of: &dyn Fn(&PlacementBenchRow) -> f64| {
         outcomes.iter().filter(|ran| ran.policy == "random").map(of).sum::<f64>() / 10.0
     };
     let theirs =
@@ -90,14 +91,14 @@ fn the_published_policies_give_the_published_numbers() {
     assert!((random(&|ran| ran.alloc_at_130) - theirs / 10.0).abs() <= 0.2, "{json}");
 }
 
-/// Our own planner, one seed: what is allocated at least, a little below what was measured.
+/// One seed. The bounds are a little below the measured figures.
 #[test]
-fn ours_allocates_more_than_the_best_published_policy() {
+fn muster_allocates_more_than_the_best_published_policy() {
     let Some(traces) = traces("openb") else { return };
-    let words = ["--workload", "default", "gpushare100", "--policy", "muster", "--seeds", "42", "-o", "json"];
-    let (json, talk, code) = bench(&[&["--traces", traces.to_str().unwrap()], &words[..]].concat());
-    assert_eq!(code, Some(0), "{talk}");
-    let outcomes: Vec<Outcome> = muster_json::from_str(&json).unwrap();
+    let args = ["--workload", "default", "gpushare100", "--policy", "muster", "--seeds", "42", "-o", "json"];
+    let (json, stderr, code) = bench(&[&["--traces", traces.to_str().unwrap()], &args[..]].concat());
+    assert_eq!(code, Some(0), "{stderr}");
+    let outcomes: Vec<PlacementBenchRow> = muster_json::from_str(&json).unwrap();
     let found: Vec<(&str, bool)> = outcomes
         .iter()
         .map(|ran| match ran.workload.as_str() {
@@ -108,15 +109,15 @@ fn ours_allocates_more_than_the_best_published_policy() {
     assert_eq!(found, [("default", true), ("gpushare100", true)], "{json}");
 }
 
-/// Where many pods ask for a model, scores lie on the edge of whole numbers: sums must be taken as they were.
+/// Where many pods request a GPU model, scores lie close to integers, so the order of float sums matters.
 #[test]
 fn fgd_is_exact_to_the_last_bit() {
     let Some(traces) = traces("openb") else { return };
-    let words = ["--workload", "gpuspec10", "--policy", "fgd", "-o", "json"];
-    let (json, talk, code) = bench(&[&["--traces", traces.to_str().unwrap()], &words[..]].concat());
-    assert_eq!(code, Some(0), "{talk}");
+    let args = ["--workload", "gpuspec10", "--policy", "fgd", "-o", "json"];
+    let (json, stderr, code) = bench(&[&["--traces", traces.to_str().unwrap()], &args[..]].concat());
+    assert_eq!(code, Some(0), "{stderr}");
     let allocs = published(traces.join("openb/published_alloc.csv.gz"), "gpuspec10");
-    let outcomes: Vec<Outcome> = muster_json::from_str(&json).unwrap();
+    let outcomes: Vec<PlacementBenchRow> = muster_json::from_str(&json).unwrap();
     assert_eq!(outcomes.len(), 10);
     for ran in outcomes {
         let theirs = allocs[&("FGD".to_string(), ran.seed)];
@@ -125,26 +126,26 @@ fn fgd_is_exact_to_the_last_bit() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_what_to_try() {
-    let (_, talk, code) = bench(&["--traces", "/nowhere"]);
+fn missing_traces_workloads_and_seeds_are_reported_with_hints() {
+    let (_, stderr, code) = bench(&["--traces", "/nowhere"]);
     assert_eq!(code, Some(1));
     assert_eq!(
-        talk,
+        stderr,
         "error: there is no trace at `/nowhere/openb`\n  \
-         try: the folder of traces with `--traces DIR`, or in MUSTER_TRACES\n"
+         try: name the traces directory with `--traces DIR` or in MUSTER_TRACES\n"
     );
-    let (_, talk, code) = bench(&["--policy", "worstfit"]);
-    assert_eq!(code, Some(2), "{talk}");
-    assert!(talk.contains("bestfit, dotprod"), "{talk}");
-    let (_, talk, code) = bench(&["--seeds", "51-42"]);
-    assert_eq!(code, Some(2), "{talk}");
-    assert!(talk.contains("`51-42` ends before it begins"), "{talk}");
+    let (_, stderr, code) = bench(&["--policy", "worstfit"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("bestfit, dotprod"), "{stderr}");
+    let (_, stderr, code) = bench(&["--seeds", "51-42"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("`51-42` ends before it begins"), "{stderr}");
     let Some(traces) = traces("openb") else { return };
     let traces = traces.to_str().unwrap();
-    let (_, talk, code) = bench(&["--traces", traces, "--workload", "defalt"]);
-    assert_eq!(code, Some(3), "{talk}");
-    assert!(talk.contains("there is no workload `defalt`") && talk.contains("gpushare60"), "{talk}");
-    let (_, talk, code) = bench(&["--traces", traces, "--workload", "default", "--seeds", "7"]);
-    assert_eq!(code, Some(3), "{talk}");
-    assert!(talk.contains("no order of arrival for seed 7"), "{talk}");
+    let (_, stderr, code) = bench(&["--traces", traces, "--workload", "defalt"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("there is no workload `defalt`") && stderr.contains("gpushare60"), "{stderr}");
+    let (_, stderr, code) = bench(&["--traces", traces, "--workload", "default", "--seeds", "7"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("no arrival order for seed 7"), "{stderr}");
 }

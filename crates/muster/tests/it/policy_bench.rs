@@ -1,37 +1,37 @@
-//! `muster bench policy` at a small size: every row is there, and others that are not there are told.
+//! `muster bench policy` at a small size: every row is measured, and missing interpreters are reported.
 
 use std::process::Command;
 
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
-struct Row {
+struct PolicyBenchRow {
     what: String,
     value: Option<f64>,
     times: Option<f64>,
     missing: Option<String>,
 }
 
-fn bench(words: &[&str]) -> (String, String, Option<i32>) {
+/// Standard output, standard error and exit code.
+fn bench(args: &[&str]) -> (String, String, Option<i32>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-    let ran =
-        command.args(["bench", "policy", "--nodes", "8", "--rounds", "1"]).args(words).output().unwrap();
+    let ran = command.args(["bench", "policy", "--nodes", "8", "--rounds", "1"]).args(args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (text(ran.stdout), text(ran.stderr), ran.status.code())
 }
 
 #[test]
-fn every_row_is_measured_and_who_is_not_there_is_told() {
-    let (json, talk, code) = bench(&["--python", "/no/such/python", "-o", "json"]);
-    assert_eq!(code, Some(0), "{talk}");
-    let rows: Vec<Row> = muster_json::from_str(&json).unwrap();
+fn every_row_is_measured_and_missing_interpreters_are_reported() {
+    let (json, stderr, code) = bench(&["--python", "/no/such/python", "-o", "json"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let rows: Vec<PolicyBenchRow> = muster_json::from_str(&json).unwrap();
     let row = |what: &str| {
         rows.iter().find(|row| row.what.contains(what)).unwrap_or_else(|| panic!("no `{what}` in {json}"))
     };
-    for what in ["allow: calls", "score: calls, all arguments made anew", "100 files", "no policies"] {
+    for what in ["allow: calls", "score: calls, arguments built for each", "100 files", "no policies"] {
         assert!(row(what).value.is_some_and(|value| value > 0.0), "{json}");
     }
-    for what in ["all asked", "none asked", "asked anew"] {
+    for what in ["all answers cached", "no answers cached", "all answers refreshed"] {
         assert!(row(what).times.is_some_and(|times| times > 0.0), "{json}");
     }
     for what in ["allow: calls by starlark-go", "score: calls by starlark-pyo3"] {

@@ -1,4 +1,4 @@
-//! `muster bench replay` on the recorded training jobs: the published policies give the published numbers.
+//! `muster bench replay` on the Muri traces: the published policies reproduce the published figures.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde::Deserialize;
 use super::traces::traces;
 
 /// A hundredth of a percent.
-const WITHIN: f64 = 1e-4;
+const RELATIVE_TOLERANCE: f64 = 1e-4;
 
 #[derive(Debug, Deserialize)]
-struct Row {
+struct ReplayBenchRow {
     trace: String,
     policy: String,
     avg_jct_s: f64,
@@ -23,20 +23,21 @@ struct Row {
     lost_gpu_s: f64,
 }
 
-fn bench(words: &[&str]) -> (String, String, Option<i32>) {
-    let ran = Command::new(env!("CARGO_BIN_EXE_muster")).args(["bench", "replay"]).args(words).output();
+/// Standard output, standard error and exit code.
+fn bench(args: &[&str]) -> (String, String, Option<i32>) {
+    let ran = Command::new(env!("CARGO_BIN_EXE_muster")).args(["bench", "replay"]).args(args).output();
     let ran = ran.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (text(ran.stdout), text(ran.stderr), ran.status.code())
 }
 
-fn rows(traces: &Path, words: &[&str]) -> Vec<Row> {
-    let (json, talk, code) = bench(&[&["--traces", traces.to_str().unwrap(), "-o", "json"], words].concat());
-    assert_eq!(code, Some(0), "{talk}");
+fn rows(traces: &Path, args: &[&str]) -> Vec<ReplayBenchRow> {
+    let (json, stderr, code) = bench(&[&["--traces", traces.to_str().unwrap(), "-o", "json"], args].concat());
+    assert_eq!(code, Some(0), "{stderr}");
     muster_json::from_str(&json).unwrap()
 }
 
-/// Mean, 99 of 100, and the last end, by trace and policy.
+/// Mean and 99th percentile of completion times, and makespan, by trace and policy.
 fn published(traces: &Path) -> BTreeMap<(String, String), [f64; 3]> {
     let text = std::fs::read_to_string(traces.join("muri/published_sim.csv")).unwrap();
     let line = |line: &str| {
@@ -62,15 +63,15 @@ fn the_published_policies_give_the_published_numbers() {
         };
         let figures = published[&(row.trace.clone(), theirs.to_string())];
         for (ours, theirs) in [row.avg_jct_s, row.p99_jct_s, row.makespan_s].into_iter().zip(figures) {
-            assert!((ours / theirs - 1.0).abs() <= WITHIN, "{theirs}: {row:?}");
+            assert!((ours / theirs - 1.0).abs() <= RELATIVE_TOLERANCE, "{theirs}: {row:?}");
         }
         assert!(row.preemptions > 0 && row.lost_gpu_s > 0.0 && row.max_slowdown > 1.0, "{row:?}");
     }
 }
 
-/// The product on the smallest trace: a little above what was measured, below the published policies that know as much.
+/// On the smallest trace, against the published policies with the same knowledge of runtimes.
 #[test]
-fn ours_is_sooner_than_the_published_policies() {
+fn muster_has_a_lower_mean_jct_than_the_published_policies() {
     let Some(traces) = traces("muri") else { return };
     let found = rows(&traces, &["--trace", "trace3", "--policy", "muster", "muster-known"]);
     let published = published(&traces);
@@ -81,19 +82,19 @@ fn ours_is_sooner_than_the_published_policies() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_what_to_try() {
-    let (_, talk, code) = bench(&["--traces", "/nowhere"]);
+fn missing_traces_and_policies_are_reported_with_hints() {
+    let (_, stderr, code) = bench(&["--traces", "/nowhere"]);
     assert_eq!(code, Some(1));
     assert_eq!(
-        talk,
+        stderr,
         "error: there is no trace at `/nowhere/muri`\n  \
-         try: the folder of traces with `--traces DIR`, or in MUSTER_TRACES\n"
+         try: name the traces directory with `--traces DIR` or in MUSTER_TRACES\n"
     );
-    let (_, talk, code) = bench(&["--policy", "lottery"]);
-    assert_eq!(code, Some(2), "{talk}");
-    assert!(talk.contains("fifo, sjf"), "{talk}");
+    let (_, stderr, code) = bench(&["--policy", "lottery"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("fifo, sjf"), "{stderr}");
     let Some(traces) = traces("muri") else { return };
-    let (_, talk, code) = bench(&["--traces", traces.to_str().unwrap(), "--trace", "trace9"]);
-    assert_eq!(code, Some(3), "{talk}");
-    assert!(talk.contains("there is no trace `trace9`") && talk.contains("testbed_400"), "{talk}");
+    let (_, stderr, code) = bench(&["--traces", traces.to_str().unwrap(), "--trace", "trace9"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("there is no trace `trace9`") && stderr.contains("testbed_400"), "{stderr}");
 }

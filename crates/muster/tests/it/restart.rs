@@ -1,4 +1,4 @@
-//! Restarts are normal: whoever follows a job does not notice that the server was killed.
+//! Restarts are normal: `muster run` follows a job across a kill and restart of the server.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::server::Server;
 
 #[test]
-fn run_goes_on_when_the_server_is_killed() {
+fn muster_run_survives_a_server_restart() {
     let folder = std::env::temp_dir().join(format!("muster-it-{}-restart", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(folder.join("bin")).unwrap();
@@ -47,7 +47,7 @@ fn start(address: &str, folder: &Path) -> Server {
     Server::start_at(address, &["muster", "dev", "--real"], folder)
 }
 
-/// Free a moment ago; the same one is needed twice.
+/// A fixed address, because both servers need the same one.
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }

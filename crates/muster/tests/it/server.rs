@@ -1,44 +1,43 @@
-//! A fresh server for each session.
+//! Starting and killing the server of a test.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A file beside a program, with the KiB of address space that it may have.
+/// A file beside a program with the limit of its address space in KiB.
 pub const ADDRESS_SPACE: &str = "address-space-kib";
 
-/// A program under the bound of address space that a file beside it names, if there is one.
-fn limited(program: PathBuf) -> Command {
-    let bound = program.parent().unwrap().join(ADDRESS_SPACE);
-    let Ok(kib) = std::fs::read_to_string(bound) else { return Command::new(program) };
+/// The program, with the limit of that file if it exists.
+fn with_address_space_limit(program: PathBuf) -> Command {
+    let limit = program.parent().unwrap().join(ADDRESS_SPACE);
+    let Ok(kib) = std::fs::read_to_string(limit) else { return Command::new(program) };
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("ulimit -v {kib} && exec \"$0\" \"$@\"")]).arg(program);
     shell
 }
 
-/// A server that is killed when it is no longer needed. What it was told is on disk by then.
+/// A server that is killed on drop. What it has acknowledged is on disk by then.
 pub struct Server {
     child: Child,
-    /// Where it listens.
     pub url: String,
 }
 
 impl Server {
-    /// Start a command on a free port, and wait until it says where it listens.
+    /// Starts a server on a free port, and waits until it prints its address.
     pub fn start(words: &[&str], folder: &Path) -> Server {
         Server::start_at("127.0.0.1:0", words, folder)
     }
 
-    /// Its process.
-    pub fn id(&self) -> u32 {
+    /// The process id. With a limit on the address space the shell has replaced itself by the server.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The same at a given address.
+    /// Starts a server at this address.
     pub fn start_at(address: &str, words: &[&str], folder: &Path) -> Server {
         let log = std::fs::File::create(folder.join("server.log")).unwrap();
         let name = Path::new(words[0]).file_name().unwrap();
-        let mut child = limited(folder.join("bin").join(name))
+        let mut child = with_address_space_limit(folder.join("bin").join(name))
             .args(&words[1..])
             .args(["--listen", address, "--data-dir"])
             .arg(folder.join("data"))
@@ -53,14 +52,9 @@ impl Server {
         let url = lines.find_map(|line| line.unwrap().strip_prefix("muster serves ").map(str::to_string));
         let log = || std::fs::read_to_string(folder.join("server.log")).unwrap_or_default();
         let url = url.unwrap_or_else(|| panic!("`{}` did not start:\n{}", words.join(" "), log()));
-        // The rest of its welcome must find a reader.
+        // Keep reading, so that the server does not block on a full pipe.
         std::thread::spawn(move || lines.for_each(drop));
         Server { child, url }
-    }
-
-    /// Its process.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
     }
 }
 

@@ -1,4 +1,4 @@
-//! A server of its own, and what people type.
+//! A server of its own, and the commands that a test runs against it.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -7,11 +7,10 @@ use serde_json::Value;
 
 use super::server::{ADDRESS_SPACE, Server};
 
-/// A server, and what people type.
 pub struct Session {
     server: Server,
+    /// The command line of the server.
     words: Vec<String>,
-    /// Where it lives.
     pub folder: std::path::PathBuf,
 }
 
@@ -25,20 +24,20 @@ impl Session {
         Session::started(words, folder)
     }
 
-    /// A server that may have so much address space and no more.
-    pub fn limited(name: &str, address_space_kib: u64, words: &[&str]) -> Session {
+    /// A server with a limit on its address space.
+    pub fn with_address_space_limit(name: &str, address_space_kib: u64, words: &[&str]) -> Session {
         let session = Session::new(name, words);
         std::fs::write(session.folder.join("bin").join(ADDRESS_SPACE), address_space_kib.to_string())
             .unwrap();
         session.restart()
     }
 
-    /// The same server again, with what it has on disk.
+    /// Kills the server and starts it again on the same data.
     pub fn restart(self) -> Session {
         self.restart_with(&[])
     }
 
-    /// The same with more words.
+    /// Restarts the server with more arguments.
     pub fn restart_with(self, more: &[&str]) -> Session {
         let Session { server, mut words, folder } = self;
         drop(server);
@@ -46,13 +45,13 @@ impl Session {
         Session::started(words, folder)
     }
 
-    /// What its server has written to its log.
+    /// The log of the server.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("server.log")).unwrap()
     }
 
-    /// What a command prints that may end with an error.
-    pub fn prints(&self, words: &str) -> String {
+    /// The standard output of a command that may fail.
+    pub fn run_stdout(&self, words: &str) -> String {
         String::from_utf8_lossy(&self.run(words).stdout).into_owned()
     }
 
@@ -61,49 +60,48 @@ impl Session {
         Session { server, words, folder }
     }
 
-    /// The processes that policies run in.
+    /// The number of policy workers of the server.
     pub fn policy_workers(&self) -> usize {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let is_worker = |process: &std::path::Path| {
             let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
             let words = std::fs::read(process.join("cmdline")).unwrap_or_default();
-            // After its name in brackets: the state, then the parent.
+            // After the name in brackets: the state, then the parent process.
             let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-            let ours = parent == Some(self.server.id().to_string().as_str());
-            ours && words.split(|byte| *byte == 0).any(|word| word == b"policy-worker")
+            let is_child = parent == Some(self.server.pid().to_string().as_str());
+            is_child && words.split(|byte| *byte == 0).any(|word| word == b"policy-worker")
         };
         entries.filter(|entry| is_worker(&entry.path())).count()
     }
 
-    /// Stop the server, and then clean up after it: while it runs it writes.
-    pub fn end(self) {
+    /// Kills the server, then removes its folder: a running server would write to it.
+    pub fn stop_and_remove(self) {
         let Session { server, folder, .. } = self;
         drop(server);
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// Where its server listens.
     pub fn url(&self) -> &str {
         &self.server.url
     }
 
-    /// Memory that its server holds.
+    /// Resident memory of the server.
     pub fn resident_bytes(&self) -> u64 {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.server.pid())).unwrap();
         let pages: u64 = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
         pages * 4_096
     }
 
-    /// What is said to a command that goes well.
-    pub fn says(&self, words: &str) -> String {
+    /// The standard output of a command that must succeed.
+    pub fn run_ok(&self, words: &str) -> String {
         let output = self.run(words);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "`muster {words}`: {errors}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What is said to one that is refused.
-    pub fn refuses(&self, words: &str) -> String {
+    /// The standard error of a command that must fail.
+    pub fn run_refused(&self, words: &str) -> String {
         let output = self.run(words);
         assert!(!output.status.success(), "`muster {words}` was not refused");
         String::from_utf8_lossy(&output.stderr).into_owned()
@@ -116,33 +114,33 @@ impl Session {
         run.env("MUSTER_SERVER", &self.server.url).output().unwrap()
     }
 
-    /// Until what is said has a text in it.
-    pub fn waits_for(&self, words: &str, text: &str) -> String {
+    /// Repeats a command until its output contains the text.
+    pub fn wait_for_output(&self, words: &str, text: &str) -> String {
         let until = Instant::now() + Duration::from_secs(60);
         loop {
-            let said = self.says(words);
-            if said.contains(text) {
-                return said;
+            let output = self.run_ok(words);
+            if output.contains(text) {
+                return output;
             }
             if Instant::now() >= until {
-                let (jobs, events) = (self.says("ps --all"), self.says("events"));
-                panic!("`muster {words}` never says `{text}`:\n{said}\n{jobs}\n{events}");
+                let (jobs, events) = (self.run_ok("ps --all"), self.run_ok("events"));
+                panic!("`muster {words}` never prints `{text}`:\n{output}\n{jobs}\n{events}");
             }
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Until something is so.
-    pub fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+    /// Waits until the condition holds.
+    pub fn wait_until(&self, description: &str, condition: impl Fn() -> bool) {
         let until = Instant::now() + Duration::from_secs(60);
-        while !is_so() {
-            assert!(Instant::now() < until, "never: {what}");
+        while !condition() {
+            assert!(Instant::now() < until, "never: {description}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// What would have been.
+    /// The result of `muster sim whatif`.
     pub fn whatif(&self, words: &str) -> Value {
-        muster_json::from_str(&self.says(&format!("sim whatif -o json {words}"))).unwrap()
+        muster_json::from_str(&self.run_ok(&format!("sim whatif -o json {words}"))).unwrap()
     }
 }

@@ -1,4 +1,4 @@
-//! The sessions in `tests/transcripts`, each against a fresh server.
+//! Runs the transcripts of `tests/transcripts`, each against a fresh server.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ transcripts! {
 #[test]
 fn every_transcript_is_run() {
     let names = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
-    for path in names.filter(|path| path.extension().is_some_and(|ending| ending == "md")) {
+    for path in names.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
         let name = path.file_stem().unwrap().to_str().unwrap();
         assert!(NAMES.contains(&name), "`{name}` is not in the list of transcripts");
     }
@@ -71,23 +71,24 @@ fn run(name: &str) {
     }
     let mut seen = Vec::new();
     for step in markdown::steps(&text) {
-        let answer = console.type_in(&step.command);
+        let answer = console.run_command(&step.command);
         seen.push((step, answer));
     }
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&file, blessed(&text, &seen)).unwrap();
+        std::fs::write(&file, updated_transcript(&text, &seen)).unwrap();
         return;
     }
-    let wrong: Vec<String> = seen.iter().filter_map(|(step, answer)| complaint(step, answer)).collect();
-    assert!(wrong.is_empty(), "{}\n{}", file.display(), wrong.join("\n"));
+    let mismatches: Vec<String> =
+        seen.iter().filter_map(|(step, answer)| mismatch_text(step, answer)).collect();
+    assert!(mismatches.is_empty(), "{}\n{}", file.display(), mismatches.join("\n"));
 }
 
-fn is_as_written(step: &Step, (output, code): &(String, i32)) -> bool {
+fn matches_transcript(step: &Step, (output, code): &(String, i32)) -> bool {
     *code == step.code && expect::matches(step.output.as_deref().unwrap_or_default(), output)
 }
 
-fn complaint(step: &Step, answer: &(String, i32)) -> Option<String> {
-    if is_as_written(step, answer) {
+fn mismatch_text(step: &Step, answer: &(String, i32)) -> Option<String> {
+    if matches_transcript(step, answer) {
         return None;
     }
     let expected = step.output.as_deref().unwrap_or_default();
@@ -101,16 +102,16 @@ fn complaint(step: &Step, answer: &(String, i32)) -> Option<String> {
     ))
 }
 
-/// The same text with what was seen. What matches stays, with its wildcards.
-fn blessed(text: &str, seen: &[(Step, (String, i32))]) -> String {
+/// The text with the actual outputs. An expected output that matches stays, with its wildcards.
+fn updated_transcript(text: &str, seen: &[(Step, (String, i32))]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
-    for (step, answer) in seen.iter().rev().filter(|(step, answer)| !is_as_written(step, answer)) {
-        let typed = step.command.lines().count();
-        let mut new: Vec<String> = expect::general(&answer.0).lines().map(str::to_string).collect();
+    for (step, answer) in seen.iter().rev().filter(|(step, answer)| !matches_transcript(step, answer)) {
+        let command_lines = step.command.lines().count();
+        let mut new: Vec<String> = expect::with_wildcards(&answer.0).lines().map(str::to_string).collect();
         if answer.1 != 0 {
             new.push(format!("? {}", answer.1));
         }
-        lines.splice(step.line + typed..step.end, new);
+        lines.splice(step.line + command_lines..step.end, new);
     }
     lines.join("\n") + "\n"
 }

@@ -1,4 +1,4 @@
-//! A server whose database has gone away while it leads.
+//! A leader whose database becomes unavailable.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,8 +7,10 @@ use std::sync::{Arc, mpsc};
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use muster_core::JobId;
-use muster_core::job::Outcome;
-use muster_store::queries::{AllocationFilter, JobFilter, Page, Paged, SortedPage, UsageBy, UsageSpan};
+use muster_core::objects::job::Outcome;
+use muster_store::queries::{
+    AllocationFilter, JobFilter, PageOfRows, PageRequest, SortedPageRequest, UsageFilter, UsageGrouping,
+};
 use muster_store::rows::{
     AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, UsageRow,
 };
@@ -17,92 +19,104 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use crate::clock::SystemClock;
-use crate::cluster::{Cluster, Role};
-use crate::config::Metrics;
-use crate::http::{Behind, Door, Limits, Origins, router};
-use crate::identity::Identity;
+use crate::cluster::{Cluster, ServerRole};
+use crate::config::MetricsConfig;
+use crate::http::{AllowedOrigins, AppState, AppStateInner, RateLimiter, router};
+use crate::identity::Authenticator;
 
 /// Tables of a database that does not answer.
-struct Gone;
+struct UnavailableTables;
 
-fn gone<T>() -> Result<T, StoreError> {
-    Err(StoreError::Unavailable { doing: "read".to_string(), source: "connection refused".into() })
+fn unavailable<T>() -> Result<T, StoreError> {
+    Err(StoreError::Unavailable { operation: "read".to_string(), source: "connection refused".into() })
 }
 
-impl Tables for Gone {
-    fn jobs(&self, _: &JobFilter, _: &Page<JobId>) -> Result<Paged<JobRow, JobId>, StoreError> {
-        gone()
+impl Tables for UnavailableTables {
+    fn jobs(&self, _: &JobFilter, _: &PageRequest<JobId>) -> Result<PageOfRows<JobRow, JobId>, StoreError> {
+        unavailable()
     }
-    fn sorted_jobs(&self, _: &JobFilter, _: &SortedPage) -> Result<Vec<JobRow>, StoreError> {
-        gone()
+    fn sorted_jobs(&self, _: &JobFilter, _: &SortedPageRequest) -> Result<Vec<JobRow>, StoreError> {
+        unavailable()
     }
     fn array_tasks(&self, _: u64) -> Result<Vec<muster_store::rows::ArrayTasksRow>, StoreError> {
-        gone()
+        unavailable()
     }
     fn job(&self, _: JobId) -> Result<Option<JobDetail>, StoreError> {
-        gone()
+        unavailable()
     }
     fn attempts(&self, _: JobId) -> Result<Vec<AttemptRow>, StoreError> {
-        gone()
+        unavailable()
     }
     fn outcomes(&self, _: &[JobId]) -> Result<BTreeMap<JobId, Outcome>, StoreError> {
-        gone()
+        unavailable()
     }
-    fn key_use(&self, _: &str, _: &str) -> Result<Option<muster_core::state::KeyUse>, StoreError> {
-        gone()
+    fn idempotency_key_use(
+        &self,
+        _: &str,
+        _: &str,
+    ) -> Result<Option<muster_core::facts::command::IdempotencyRecord>, StoreError> {
+        unavailable()
     }
     fn events(&self, _: u64, _: u32, _: Option<JobId>) -> Result<Vec<EventRow>, StoreError> {
-        gone()
+        unavailable()
     }
     fn allocations(
         &self,
         _: &AllocationFilter,
-        _: &Page<u64>,
-    ) -> Result<Paged<AllocationRow, u64>, StoreError> {
-        gone()
+        _: &PageRequest<u64>,
+    ) -> Result<PageOfRows<AllocationRow, u64>, StoreError> {
+        unavailable()
     }
-    fn usage(&self, _: &UsageSpan, _: UsageBy) -> Result<Vec<UsageRow>, StoreError> {
-        gone()
+    fn usage(&self, _: &UsageFilter, _: UsageGrouping) -> Result<Vec<UsageRow>, StoreError> {
+        unavailable()
     }
-    fn waits(&self, _: &[String], _: i64, _: i64) -> Result<Vec<muster_store::rows::WaitRow>, StoreError> {
-        gone()
+    fn wait_reasons(
+        &self,
+        _: &[String],
+        _: i64,
+        _: i64,
+    ) -> Result<Vec<muster_store::rows::WaitRow>, StoreError> {
+        unavailable()
     }
-    fn audit(&self, _: &Page<u64>) -> Result<Paged<AuditRow, u64>, StoreError> {
-        gone()
+    fn audit(&self, _: &PageRequest<u64>) -> Result<PageOfRows<AuditRow, u64>, StoreError> {
+        unavailable()
     }
-    fn counts(&self) -> Result<Vec<CountRow>, StoreError> {
-        gone()
+    fn job_counts(&self) -> Result<Vec<CountRow>, StoreError> {
+        unavailable()
     }
     fn ping(&self) -> Result<(), StoreError> {
-        gone()
+        unavailable()
     }
 }
 
-fn door() -> Door {
-    let (inbox, asks) = mpsc::sync_channel(1);
-    drop(asks);
-    let cluster = Cluster::new(inbox, Arc::new(Gone), Arc::new(SystemClock));
-    cluster.set_role(Role::Leading { epoch: 1 });
-    Door::from(Behind {
+fn app_with_unavailable_database() -> AppState {
+    let (inbox, requests) = mpsc::sync_channel(1);
+    drop(requests);
+    let cluster = Cluster::new(inbox, Arc::new(UnavailableTables), Arc::new(SystemClock));
+    cluster.set_role(ServerRole::Leading { epoch: 1 });
+    AppState::from(AppStateInner {
         cluster,
-        identity: Identity::Local,
-        origins: Origins::default(),
-        limits: Limits::new(None),
-        connections: crate::tls::Connections::new(crate::tls::Bounds { all: 8, per_address: 8 }),
-        refusals: Default::default(),
+        identity: Authenticator::Local,
+        allowed_origins: AllowedOrigins::default(),
+        rate_limiter: RateLimiter::new(None),
+        connections: crate::tls::Connections::new(crate::tls::ConnectionLimits {
+            total_max: 8,
+            per_address_max: 8,
+        }),
+        access_denials: Default::default(),
         evaluations: Default::default(),
         data_dir: PathBuf::new(),
         rounds: Arc::default(),
         readings: Arc::default(),
-        seen: Arc::default(),
-        questions: Arc::default(),
-        metrics: Metrics {
+        event_counters: Arc::default(),
+        policy_calls: Arc::default(),
+        metrics: MetricsConfig {
             enabled: true,
             listen: None,
             path: "/metrics".into(),
             namespace: "gpu_scheduler".into(),
         },
-        oracle: None,
+        whatif_replay: None,
         interpreter: None,
         admission_slots: crate::http::admission_slots(),
         shadow: Arc::default(),
@@ -110,34 +124,35 @@ fn door() -> Door {
     })
 }
 
-async fn ask(method: &str, path: &str) -> (StatusCode, String) {
+async fn send(method: &str, path: &str) -> (StatusCode, String) {
     let request = Request::builder().method(method).uri(path).header("host", "localhost");
-    let response = router(door()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let response =
+        router(app_with_unavailable_database()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
     (status, String::from_utf8(body.to_vec()).unwrap())
 }
 
 #[tokio::test]
-async fn health_is_503_and_life_is_200_while_the_database_is_away() {
+async fn readiness_is_503_and_liveness_is_200_while_the_database_is_unavailable() {
     for path in ["/health", "/readyz", "/api/v1/health"] {
-        let (status, body) = ask("GET", path).await;
+        let (status, body) = send("GET", path).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
         assert!(body.contains("unhealthy") && body.contains("the database does not answer"), "{body}");
     }
-    assert_eq!(ask("GET", "/healthz").await.0, StatusCode::OK);
+    assert_eq!(send("GET", "/healthz").await.0, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn what_needs_the_database_says_so_and_the_rest_goes_on() {
+async fn routes_that_need_the_database_are_503_and_others_still_answer() {
     for path in
         ["/api/v1/jobs", "/api/v1/jobs/job-1", "/api/v1/usage", "/api/v1/audit", "/api/v1/allocations"]
     {
-        let (status, body) = ask("GET", path).await;
+        let (status, body) = send("GET", path).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
-        assert!(!body.contains("connection refused"), "what the database said stays in the log: {body}");
+        assert!(!body.contains("connection refused"), "the error of the database stays in the log: {body}");
     }
-    assert_eq!(ask("GET", "/api/v1/nodes").await.0, StatusCode::OK);
-    assert_eq!(ask("GET", "/metrics").await.0, StatusCode::OK);
-    assert_eq!(ask("DELETE", "/api/v1/jobs/job-1").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(send("GET", "/api/v1/nodes").await.0, StatusCode::OK);
+    assert_eq!(send("GET", "/metrics").await.0, StatusCode::OK);
+    assert_eq!(send("DELETE", "/api/v1/jobs/job-1").await.0, StatusCode::SERVICE_UNAVAILABLE);
 }

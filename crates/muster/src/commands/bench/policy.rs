@@ -1,8 +1,9 @@
-//! What policies cost: how often functions are called, how soon files are loaded, and what asking adds to a round of the
-//! planner.
+//! `muster bench policy`: the cost of policies, as calls per second, compilation time, and time that policy queries add
+//! to a planner round.
 //!
-//! Functions are called as the server calls them, with all bounds in force. Next to that, other interpreters call the same
-//! functions with the same arguments, as far as a Python has them. Times are those of the core that did the work.
+//! Functions are called as the server calls them, with all limits in force. Other Starlark interpreters call the same
+//! functions with the same arguments if a Python has them. Times are CPU time, and wall-clock time where a worker
+//! process does the work.
 
 mod calls;
 mod load;
@@ -14,21 +15,19 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::commands::{Code, Ending};
-use crate::error::CliError;
+use crate::error::{CliError, CommandResult, ExitStatus};
 use crate::output::{self, ShowArgs};
-use calls::Call;
+use calls::BenchmarkCall;
 
-/// `muster bench policy`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A Python that has other interpreters of Starlark [env: MUSTER_PYTHON] [default: python3]
+    /// A Python in which other Starlark interpreters are installed [env: MUSTER_PYTHON] [default: python3]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
-    /// Nodes of the cluster whose rounds are measured
+    /// Nodes of the cluster for planner rounds
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     nodes: usize,
-    /// Rounds of each measurement; the median counts
+    /// Repetitions of each measurement; the median counts
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
     rounds: usize,
     #[command(flatten)]
@@ -37,107 +36,122 @@ pub struct Args {
 
 /// One line of the table.
 #[derive(Debug, Serialize)]
-struct Measure {
+struct PolicyMeasure {
     what: String,
-    /// Nothing where it could not be measured.
+    /// `None` if it could not be measured.
     value: Option<f64>,
     unit: &'static str,
-    /// How many times another measure that is, or another this; of our own package how many times starlark-pyo3.
+    /// The ratio to another measure: of calls in a worker to those in process, of muster to another interpreter, of
+    /// muster's Python package to starlark-pyo3, and of a round with policies to one without.
     times: Option<f64>,
     goal: Option<&'static str>,
-    /// Why it could not be measured, and what to do.
+    /// Why it could not be measured, with a hint.
     missing: Option<String>,
 }
 
-impl Measure {
-    fn of(what: impl Into<String>, value: f64, unit: &'static str) -> Measure {
-        Measure { what: what.into(), value: Some(value), unit, times: None, goal: None, missing: None }
+impl PolicyMeasure {
+    fn of(what: impl Into<String>, value: f64, unit: &'static str) -> PolicyMeasure {
+        PolicyMeasure { what: what.into(), value: Some(value), unit, times: None, goal: None, missing: None }
     }
 
-    fn times(self, times: f64, goal: Option<&'static str>) -> Measure {
-        Measure { times: Some(times), goal, ..self }
+    fn times(self, times: f64, goal: Option<&'static str>) -> PolicyMeasure {
+        PolicyMeasure { times: Some(times), goal, ..self }
     }
 }
 
-/// Measure everything, and print it.
-pub fn run(args: &Args) -> Ending {
+pub fn run(args: &Args) -> CommandResult {
     let rounds = args.rounds.max(1);
     let calls = [calls::allow()?, calls::score()?];
     let python = args.python.clone().or_else(|| std::env::var_os("MUSTER_PYTHON").map(PathBuf::from));
     let python = python.unwrap_or_else(|| PathBuf::from("python3"));
-    // We and they by turns: what a neighbour takes from the machine it takes from both.
-    let turns: Vec<Turn> = (0..rounds).map(|_| Turn::taken(&calls, &python)).collect::<Result<_, _>>()?;
+    // Alternate between muster and the other interpreters, so that load on the machine affects both.
+    let measured: Vec<MeasurementRound> =
+        (0..rounds).map(|_| MeasurementRound::measure(&calls, &python)).collect::<Result<_, _>>()?;
     let mut measures = Vec::new();
     for call in &calls {
-        measures.extend(evaluations(call, &turns));
+        measures.extend(evaluation_measures(call, &measured));
         let (what, rate) =
             (format!("{}: calls in a worker", call.function), call.per_second_in_worker(rounds)?);
-        let here = measures.iter().find(|one| one.what == format!("{}: calls", call.function));
-        let times = here.and_then(|here| here.value).map(|here| rate / here);
-        measures.push(Measure { times, ..Measure::of(what, rate, "/s") });
+        let in_process = measures.iter().find(|one| one.what == format!("{}: calls", call.function));
+        let times = in_process.and_then(|measure| measure.value).map(|in_process| rate / in_process);
+        measures.push(PolicyMeasure { times, ..PolicyMeasure::of(what, rate, "/s") });
     }
-    measures.push(load::hundred_files(rounds)?);
-    measures.extend(rounds::measured(args.nodes.max(1), rounds)?);
-    output::say(&args.show, &format!("{}\n", table(&measures)), "policy", &measures)?;
-    Ok(Code::DONE)
+    measures.push(load::measure_compilation(rounds)?);
+    measures.extend(rounds::measure_rounds(args.nodes.max(1), rounds)?);
+    output::print_text(&args.show, &format!("{}\n", table(&measures)), "policy", &measures)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-/// How often functions were called in a second, one after the other by us and by others.
-struct Turn {
-    /// By name: as the product calls it, and with everything made anew.
+/// Calls per second by muster and then by the other interpreters.
+struct MeasurementRound {
+    /// By function: called as the server does, and with arguments built for each call.
     ours: BTreeMap<&'static str, (f64, f64)>,
-    others: peers::Outcome,
+    others: peers::PeerResults,
 }
 
-impl Turn {
-    fn taken(calls: &[Call], python: &Path) -> Result<Turn, CliError> {
-        let rates = |call: &Call| Ok((call.function, (call.per_second()?, call.per_second_anew()?)));
+impl MeasurementRound {
+    fn measure(calls: &[BenchmarkCall], python: &Path) -> Result<MeasurementRound, CliError> {
+        let rates = |call: &BenchmarkCall| {
+            Ok((call.function, (call.per_second()?, call.per_second_without_sharing()?)))
+        };
         let ours = calls.iter().map(rates).collect::<Result<_, CliError>>()?;
-        Ok(Turn { ours, others: peers::measured(python, calls)? })
+        Ok(MeasurementRound { ours, others: peers::measure_peers(python, calls)? })
     }
 }
 
-/// How often a function is called here, and by others. The middle of all turns counts.
-fn evaluations(call: &Call, turns: &[Turn]) -> Vec<Measure> {
+/// The medians of all rounds for one function, by muster and by the other interpreters.
+fn evaluation_measures(call: &BenchmarkCall, rounds: &[MeasurementRound]) -> Vec<PolicyMeasure> {
     let name = call.function;
-    let ours = |turn: &Turn| turn.ours.get(name).copied();
-    let of_ours = |which: fn((f64, f64)) -> f64| middle(turns, |turn| ours(turn).map(which)).unwrap_or(0.0);
+    let ours = |round: &MeasurementRound| round.ours.get(name).copied();
+    let of_ours = |which: fn((f64, f64)) -> f64| {
+        median_of_rounds(rounds, |round| ours(round).map(which)).unwrap_or(0.0)
+    };
     let mut measures = vec![
-        Measure::of(format!("{name}: calls"), of_ours(|(rate, _)| rate), "/s"),
-        Measure::of(
-            format!("{name}: calls, all arguments made anew for each"),
-            of_ours(|(_, anew)| anew),
+        PolicyMeasure::of(format!("{name}: calls"), of_ours(|(rate, _)| rate), "/s"),
+        PolicyMeasure::of(
+            format!("{name}: calls, arguments built for each"),
+            of_ours(|(_, unshared)| unshared),
             "/s",
         ),
     ];
     for peer in peers::ALL {
-        let version = turns.iter().find_map(|turn| turn.others.version(peer)).unwrap_or_default();
+        let version = rounds.iter().find_map(|round| round.others.version(peer)).unwrap_or_default();
         let what = format!("{name}: calls by {} {version}", peer.package).trim_end().to_string();
-        let rate = |turn: &Turn| turn.others.rate(peer.package, name);
-        let Some(theirs) = middle(turns, rate) else {
-            let missing = turns.first().map(|turn| turn.others.missing(peer));
-            measures.push(Measure { what, value: None, unit: "/s", times: None, goal: peer.goal, missing });
+        let rate = |round: &MeasurementRound| round.others.rate(peer.package, name);
+        let Some(theirs) = median_of_rounds(rounds, rate) else {
+            let missing = rounds.first().map(|round| round.others.missing_reason(peer));
+            measures.push(PolicyMeasure {
+                what,
+                value: None,
+                unit: "/s",
+                times: None,
+                goal: peer.goal,
+                missing,
+            });
             continue;
         };
-        let times = middle(turns, |turn| match peer.against {
-            None => Some(ours(turn)?.0 / rate(turn)?),
-            Some(other) => Some(rate(turn)? / turn.others.rate(other, name)?),
+        let times = median_of_rounds(rounds, |round| match peer.baseline {
+            None => Some(ours(round)?.0 / rate(round)?),
+            Some(other) => Some(rate(round)? / round.others.rate(other, name)?),
         });
-        measures.push(Measure { times, goal: peer.goal, ..Measure::of(what, theirs, "/s") });
+        measures.push(PolicyMeasure { times, goal: peer.goal, ..PolicyMeasure::of(what, theirs, "/s") });
     }
     measures
 }
 
-/// The median of what is known of each turn.
-fn middle(turns: &[Turn], known: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = turns.iter().filter_map(known).collect();
+/// The median over the rounds in which the value was measured.
+fn median_of_rounds(
+    rounds: &[MeasurementRound],
+    value: impl Fn(&MeasurementRound) -> Option<f64>,
+) -> Option<f64> {
+    let mut values: Vec<f64> = rounds.iter().filter_map(value).collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
 
-fn table(measures: &[Measure]) -> String {
-    let line = |measure: &Measure| {
-        let Measure { what, unit, .. } = measure;
+fn table(measures: &[PolicyMeasure]) -> String {
+    let line = |measure: &PolicyMeasure| {
+        let PolicyMeasure { what, unit, .. } = measure;
         let value = match measure.value {
             Some(value) if value >= 1_000.0 => format!("{value:.0}"),
             Some(value) if value >= 10.0 => format!("{value:.1}"),

@@ -1,27 +1,27 @@
-//! `muster doctor --deep`: the whole database, verified against its own journal, without a server.
+//! `muster doctor --deep`: verifies the whole database against its journal, without a server.
 //!
-//! Reads only. The server may go on meanwhile: all of it is read as of one moment.
+//! Read-only. A server may run meanwhile: the database is read as of one moment.
 
 use std::path::PathBuf;
 
 use muster_core::State;
 use muster_server::config::RawConfig;
 use muster_server::server;
-use muster_store::deep::{self, Damage};
+use muster_store::verify::{self, Corruption};
 
-use super::{Finding, bad, good, warn};
+use super::{Finding, fail_finding, ok_finding, warn_finding};
 use crate::commands::config;
 use crate::error::CliError;
 use crate::units;
 
-/// Damage listed one by one; the rest is counted.
-const LISTED_MAX: usize = 1_000;
+/// Findings listed one by one; the rest is counted.
+const DAMAGE_LISTED_MAX: usize = 1_000;
 
-const RESTORE: &str = "stop the servers, keep a copy of the database, and restore it from a backup";
-const RECOMPUTE: &str =
-    "find out who changed it; restore the database, or the cell, to what the journal says";
+const RESTORE_HINT: &str = "stop the servers, keep a copy of the database, and restore it from a backup";
+const TABLES_HINT: &str =
+    "find out who changed it; restore the database, or set the cell to the value of the journal";
 
-/// Where the database is, in the words of `muster serve`.
+/// The database, by the flags of `muster serve`.
 #[derive(Debug, clap::Args)]
 pub struct DeepArgs {
     /// Verify the whole database against its journal; reads the database itself, not a server
@@ -38,31 +38,31 @@ pub struct DeepArgs {
     pub database: Option<String>,
 }
 
-/// Everything that is not as it was written.
-pub fn examine(args: &DeepArgs) -> Result<Vec<Finding>, CliError> {
-    let config = config::load(flags(args), args.config.as_deref())?;
-    let failed = |error: String| CliError::failed(format!("the database cannot be verified: {error}"));
+/// Every corrupted record, savepoint and table cell, and every violated law.
+pub fn verify_database(args: &DeepArgs) -> Result<Vec<Finding>, CliError> {
+    let config = config::load_config(config_flags(args), args.config.as_deref())?;
+    let failed = |error: String| CliError::failed(format!("cannot verify the database: {error}"));
     let store = server::store_config(&config).map_err(|error| failed(error.to_string()))?;
     let mut state = State::empty();
     let (mut damages, mut count) = (Vec::new(), 0_usize);
-    let mut note = |damage: Damage| {
+    let mut note = |damage: Corruption| {
         count += 1;
-        if damages.len() < LISTED_MAX {
+        if damages.len() < DAMAGE_LISTED_MAX {
             damages.push(damage);
         }
     };
-    let examined = deep::examine(&store, &mut |entry| state.apply(&entry.event), &mut note)
+    let report = verify::verify_database(&store, &mut |entry| state.apply(&entry.event), &mut note)
         .map_err(|error| failed(error.to_string()))?;
-    let mut findings: Vec<Finding> = damages.iter().map(finding).collect();
+    let mut findings: Vec<Finding> = damages.iter().map(damage_finding).collect();
     if count > damages.len() {
-        findings.push(bad("more", format!("{} more places differ", count - damages.len()), ""));
+        findings.push(fail_finding("more", format!("{} more differences", count - damages.len()), ""));
     }
-    findings.extend(state.check().iter().map(|law| bad("laws", law.to_string(), RESTORE)));
-    findings.extend(summary(&examined, count == 0));
+    findings.extend(state.check().iter().map(|law| fail_finding("laws", law.to_string(), RESTORE_HINT)));
+    findings.extend(summary_findings(&report, count == 0));
     Ok(findings)
 }
 
-fn flags(args: &DeepArgs) -> RawConfig {
+fn config_flags(args: &DeepArgs) -> RawConfig {
     let mut raw = RawConfig::default();
     if let Some(folder) = &args.data_dir {
         raw.flag("data_dir", "--data-dir", folder.display());
@@ -73,31 +73,39 @@ fn flags(args: &DeepArgs) -> RawConfig {
     raw
 }
 
-fn finding(damage: &Damage) -> Finding {
-    let found = format!("{} {}", damage.place(), damage.problem());
+fn damage_finding(damage: &Corruption) -> Finding {
+    let found = format!("{} {}", damage.location(), damage.problem());
     match damage {
-        Damage::Record { .. } => bad("journal", found, RESTORE),
-        Damage::Savepoint { .. } => {
-            warn("savepoint", found, "none: the next start reads more of the journal and saves again")
+        Corruption::Record { .. } => fail_finding("journal", found, RESTORE_HINT),
+        Corruption::Savepoint { .. } => {
+            let to_do = "nothing: the next start replays more of the journal and writes a new savepoint";
+            warn_finding("savepoint", found, to_do)
         }
-        Damage::Cell { .. } | Damage::MissingRow { .. } | Damage::ExtraRow { .. } => {
-            bad("tables", found, RECOMPUTE)
+        Corruption::Cell { .. } | Corruption::MissingRow { .. } | Corruption::ExtraRow { .. } => {
+            fail_finding("tables", found, TABLES_HINT)
         }
     }
 }
 
-/// What was read, so that nobody takes an empty database for a whole one.
-fn summary(examined: &deep::Examined, whole: bool) -> Vec<Finding> {
-    let old = examined.records - examined.chained;
-    let older =
-        if old > 0 { format!(", {old} of them from before records were chained") } else { String::new() };
-    let read = format!("{} read{older}", units::count(examined.records, "record"));
-    match (whole, examined.compared) {
+/// The number of records and rows read, so that an empty database is not mistaken for an intact one.
+fn summary_findings(report: &verify::VerificationReport, intact: bool) -> Vec<Finding> {
+    let unchained = report.records - report.chained_records;
+    let older = match unchained {
+        0 => String::new(),
+        _ => format!(", {unchained} of them written before records were chained"),
+    };
+    let read = format!("{} read{older}", units::count_text(report.records, "record"));
+    match (intact, report.tables_compared) {
         (true, _) => vec![
-            good("journal", read),
-            good("tables", format!("{} as the journal says", units::count(examined.rows, "row"))),
+            ok_finding("journal", read),
+            ok_finding(
+                "tables",
+                format!("{} as in the journal", units::count_text(report.rows_compared, "row")),
+            ),
         ],
-        (false, true) => vec![good("journal", read)],
-        (false, false) => vec![warn("tables", "not compared: the journal is damaged".to_string(), RESTORE)],
+        (false, true) => vec![ok_finding("journal", read)],
+        (false, false) => {
+            vec![warn_finding("tables", "not compared: the journal is damaged".to_string(), RESTORE_HINT)]
+        }
     }
 }

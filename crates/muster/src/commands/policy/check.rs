@@ -1,15 +1,15 @@
-//! `muster policy check`: compile policies and say what they do.
+//! `muster policy check`: compile policies and list what they register and which hooks they define.
 
 use std::path::PathBuf;
 
-use muster_policy::{Limits, PolicyError, check, compile, is_policy};
+use muster_policy::{Limits, PolicyError, check_file, compile, is_policy_file};
 use serde::Serialize;
 
-use super::folders::{self, Folder};
-use crate::commands::{Code, Ending};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::options::Options;
 use crate::output::{self, Cell, Column, Format, ShowArgs};
+use crate::policy_dirs::{self, PolicyDir};
 use crate::units;
 
 /// `muster policy check`.
@@ -18,20 +18,19 @@ use crate::units;
     before_help = "Examples:\n  muster policy check\n  muster policy check policies/cookbook mine.gsky"
 )]
 pub struct Args {
-    /// Folders or files; `policies` where none is named
+    /// Folders or files [default: policies]
     paths: Vec<PathBuf>,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// All that was looked at.
 #[derive(Debug, Default, Serialize)]
-struct Checked {
+struct CheckReport {
     files: Vec<CheckedFile>,
     bundles: Vec<CheckedBundle>,
 }
 
-/// A file, and what it does.
+/// A file with what it registers and defines.
 #[derive(Debug, Serialize)]
 struct CheckedFile {
     file: String,
@@ -44,7 +43,7 @@ struct CheckedFile {
     error: Option<String>,
 }
 
-/// A folder whose files stand together.
+/// A folder whose files compile together.
 #[derive(Debug, Serialize)]
 struct CheckedBundle {
     folder: String,
@@ -54,79 +53,83 @@ struct CheckedBundle {
 
 const COLUMNS: [Column<CheckedFile>; 5] = [
     Column::new("FILE", |file| file.file.as_str().into()),
-    Column::new("IS", |file| if file.ok { file.kind } else { "wrong" }.into()),
-    Column::new("POOLS", |file| listed(&file.pools)),
-    Column::new("RULESETS", |file| listed(&file.rulesets)),
-    Column::new("ANSWERS", |file| listed(&file.hooks)),
+    Column::new("KIND", |file| if file.ok { file.kind } else { "invalid" }.into()),
+    Column::new("POOLS", |file| joined_cell(&file.pools)),
+    Column::new("RULESETS", |file| joined_cell(&file.rulesets)),
+    Column::new("HOOKS", |file| joined_cell(&file.hooks)),
 ];
 
-/// Look at every file, and fail if one is wrong.
-pub fn run(args: &Args, options: &Options) -> Ending {
-    let mut checked = Checked::default();
+/// Checks every file; fails if one is invalid.
+pub fn run(args: &Args, options: &Options) -> CommandResult {
+    let mut checked = CheckReport::default();
     let mut errors = Vec::new();
-    for folder in folders::of(&args.paths)? {
-        look(&folder, &mut checked, &mut errors);
+    for folder in policy_dirs::read_policy_dirs(&args.paths)? {
+        check_folder(&folder, &mut checked, &mut errors);
     }
     let mut text = output::table(&COLUMNS, &checked.files, options.color);
     for bundle in &checked.bundles {
-        let files = units::count(bundle.files as u64, "file");
+        let files = units::count_text(bundle.files as u64, "file");
         text += &format!("bundle {}  {}  {files}\n", &bundle.hash[..12], bundle.folder);
     }
-    output::say(&args.show, &text, "check", &checked)?;
+    output::print_text(&args.show, &text, "check", &checked)?;
     if matches!(args.show.output, Format::Table | Format::Wide) {
-        errors.iter().for_each(|error| output::talk(error));
+        errors.iter().for_each(|error| output::print_stderr(error));
     }
-    verdict(&checked, &errors)
+    check_outcome(&checked, &errors)
 }
 
-fn verdict(checked: &Checked, errors: &[String]) -> Ending {
-    let wrong = checked.files.iter().filter(|file| !file.ok).count();
-    let files = units::count(checked.files.len() as u64, "file");
-    match (wrong, errors.is_empty()) {
-        (_, true) => Ok(Code::DONE),
+fn check_outcome(checked: &CheckReport, errors: &[String]) -> CommandResult {
+    let invalid = checked.files.iter().filter(|file| !file.ok).count();
+    let files = units::count_text(checked.files.len() as u64, "file");
+    match (invalid, errors.is_empty()) {
+        (_, true) => Ok(ExitStatus::SUCCESS),
         (0, false) => Err(CliError::failed("the files do not compile together")),
-        (1, false) => Err(CliError::failed(format!("1 of {files} is wrong"))),
-        (wrong, false) => Err(CliError::failed(format!("{wrong} of {files} are wrong"))),
+        (1, false) => Err(CliError::failed(format!("1 of {files} is invalid"))),
+        (invalid, false) => Err(CliError::failed(format!("{invalid} of {files} are invalid"))),
     }
 }
 
-fn look(folder: &Folder, checked: &mut Checked, errors: &mut Vec<String>) {
+fn check_folder(folder: &PolicyDir, checked: &mut CheckReport, errors: &mut Vec<String>) {
     let before = errors.len();
-    for name in &folder.chosen {
-        let found = check(&folder.files, name, &Limits::default());
-        // What several files load is wrong once.
-        let error = found.as_ref().err().map(|error| folder.told(error));
+    for name in &folder.selected {
+        let found = check_file(&folder.files, name, &Limits::default());
+        // An error in a file that several files load is reported once.
+        let error = found.as_ref().err().map(|error| folder.error_with_source(error));
         errors.extend(error.filter(|error| !errors.contains(error)));
-        checked.files.push(file(folder, name, found));
+        checked.files.push(checked_file(folder, name, found));
     }
-    // What is wrong alone is not better together; what is right alone is compiled as a server would.
-    if errors.len() == before && folder.chosen.len() == folder.files.len() {
+    // Files that are valid alone are also compiled together, as a server would.
+    if errors.len() == before && folder.selected.len() == folder.files.len() {
         match compile(folder.files.clone(), Limits::default()) {
             Ok((bundle, _)) => checked.bundles.push(CheckedBundle {
                 folder: folder.path.display().to_string(),
                 hash: bundle.hash,
                 files: bundle.files.len(),
             }),
-            Err(error) => errors.push(folder.told(&error)),
+            Err(error) => errors.push(folder.error_with_source(&error)),
         }
     }
 }
 
-fn file(folder: &Folder, name: &str, found: Result<muster_policy::FileFacts, PolicyError>) -> CheckedFile {
+fn checked_file(
+    folder: &PolicyDir,
+    name: &str,
+    found: Result<muster_policy::FileSummary, PolicyError>,
+) -> CheckedFile {
     let (ok, error) = (found.is_ok(), found.as_ref().err().map(ToString::to_string));
-    let facts = found.unwrap_or_default();
+    let summary = found.unwrap_or_default();
     CheckedFile {
-        file: folder.shown(name),
-        kind: if is_policy(name) { "policy" } else { "test" },
+        file: folder.display_path(name),
+        kind: if is_policy_file(name) { "policy" } else { "test" },
         ok,
-        pools: facts.rules.pools.keys().cloned().collect(),
-        rulesets: facts.rules.schedules.keys().cloned().collect(),
-        hooks: facts.hooks.iter().map(|hook| hook.word()).collect(),
+        pools: summary.rules.pools.keys().cloned().collect(),
+        rulesets: summary.rules.schedules.keys().cloned().collect(),
+        hooks: summary.hooks.iter().map(|hook| hook.as_str()).collect(),
         error,
     }
 }
 
-fn listed<T: AsRef<str>>(words: &[T]) -> Cell {
+fn joined_cell<T: AsRef<str>>(words: &[T]) -> Cell {
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     Cell::or_dash(Some(words.join(", ")).filter(|words| !words.is_empty()))
 }

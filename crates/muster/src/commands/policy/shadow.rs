@@ -1,10 +1,10 @@
-//! `muster policy shadow`: what policies beside those in force would decide otherwise.
+//! `muster policy shadow`: where shadow policies would decide differently from the active ones.
 
 use hyper::Method;
-use muster_protocol::policy::{PolicyOtherwise, PolicyShadow};
+use muster_protocol::policy::{PolicyDifference, PolicyShadow};
 
-use crate::client::Target;
-use crate::commands::{Code, Ending};
+use crate::client::RequestTarget;
+use crate::commands::{CommandResult, ExitStatus};
 use crate::options::Options;
 use crate::output::{self, Column, ShowArgs};
 use crate::units;
@@ -15,48 +15,47 @@ use crate::units;
     before_help = "Example:\n  muster policy apply policies/cookbook --shadow\n  muster policy shadow\n  muster policy shadow --end"
 )]
 pub struct Args {
-    /// End it, and say what it came to
+    /// End the shadow evaluation and print its result
     #[arg(long)]
     end: bool,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-const COLUMNS: [Column<PolicyOtherwise>; 5] = [
+const COLUMNS: [Column<PolicyDifference>; 5] = [
     Column::new("JOB", |one| one.job_id.as_str().into()),
     Column::new("TIMES", |one| one.times.to_string().into()),
-    Column::new("SEEN", |one| units::localized(&one.seen_at).into()),
-    Column::new("IN FORCE", |one| one.in_force.as_str().into()),
+    Column::new("SEEN", |one| units::localize_timestamps(&one.seen_at).into()),
+    Column::new("ACTIVE", |one| one.in_force.as_str().into()),
     Column::new("SHADOW", |one| one.shadow.as_str().into()),
 ];
 
-/// Ask, and print.
-pub fn run(args: &Args, options: &Options) -> Ending {
-    let (client, target) = (options.client()?, Target::new("policies").at("shadow"));
+pub fn run(args: &Args, options: &Options) -> CommandResult {
+    let (client, target) = (options.client()?, RequestTarget::new("policies").segment("shadow"));
     let shadow: PolicyShadow = match args.end {
-        true => client.act(Method::DELETE, target)?,
+        true => client.send_without_body(Method::DELETE, target)?,
         false => client.get(target)?,
     };
-    let mut text = headline(&shadow);
+    let mut text = shadow_summary(&shadow);
     if !shadow.jobs.is_empty() {
         text.push_str(&output::table(&COLUMNS, &shadow.jobs, options.color));
     }
-    output::say(&args.show, &text, "shadow", &shadow)?;
-    Ok(Code::DONE)
+    output::print_text(&args.show, &text, "shadow", &shadow)?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-fn headline(shadow: &PolicyShadow) -> String {
+fn shadow_summary(shadow: &PolicyShadow) -> String {
     let files = shadow.policies.files.join(", ");
     let missed = match shadow.missed {
         0 => String::new(),
-        missed => format!(", {missed} more went by without"),
+        missed => format!(" ({missed} rounds were not evaluated)"),
     };
-    let looks = units::count(shadow.looks, "look");
-    let alike = units::count(shadow.alike, "time");
-    let otherwise = match shadow.total {
-        0 => "nothing would be decided otherwise".to_string(),
-        total => format!("{} would be treated otherwise", units::count(total, "job")),
+    let evaluations = units::count_text(shadow.looks, "evaluation");
+    let identical = shadow.alike;
+    let differences = match shadow.total {
+        0 => "no decision differs".to_string(),
+        total => format!("decisions differ for {}", units::count_text(total, "job")),
     };
-    let since = units::localized(&shadow.since);
-    format!("shadow of {files} since {since}: {looks}{missed}; decided alike {alike}, {otherwise}\n")
+    let since = units::localize_timestamps(&shadow.since);
+    format!("shadow of {files} since {since}: {evaluations}{missed}, {identical} identical; {differences}\n")
 }

@@ -1,4 +1,4 @@
-//! `muster sim compare`: two results side by side.
+//! `muster sim compare`: two results of what-if or trace replay side by side.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use muster_protocol::whatif::{WhatIf, WhatIfFigures};
 use serde::{Deserialize, Serialize};
 
-use crate::commands::{Code, Ending};
+use crate::commands::{CommandResult, ExitStatus};
 use crate::error::CliError;
 use crate::output::{self, Column, ShowArgs};
 use crate::units;
@@ -17,55 +17,54 @@ use crate::units;
                          muster sim compare replay.json:fifo replay.json:muster\n  \
                          muster sim compare change.json:really change.json")]
 pub struct Args {
-    /// A file of `muster sim whatif -o json` or `muster sim replay -o json`; after a colon which of its results:
-    /// `really`, `replayed` or `changed`, or a policy
+    /// File of `muster sim whatif -o json` or `muster sim replay -o json`, and after a colon one of its results:
+    /// `really`, `replayed`, `changed`, or a policy
     a: String,
-    /// Another, or the same with another result
+    /// The file to compare with, or the same file with another result
     b: String,
     #[command(flatten)]
     show: ShowArgs,
 }
 
-/// One result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Side {
+struct ComparedResult {
     name: String,
     figures: WhatIfFigures,
     tenants: BTreeMap<String, WhatIfFigures>,
 }
 
-/// A file, whichever wrote it.
+/// A file written by either command.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Written {
+enum ResultFile {
     WhatIf(Box<WhatIf>),
-    Replay { policies: Vec<Policy> },
+    Replay { policies: Vec<ReplayedPolicy> },
 }
 
 #[derive(Debug, Deserialize)]
-struct Policy {
+struct ReplayedPolicy {
     policy: String,
     jobs: u64,
     done: u64,
     timed_out: u64,
-    wait_s: Spread,
-    completion_s: Spread,
+    wait_s: ReplayedSpread,
+    completion_s: ReplayedSpread,
     utilisation: f64,
     gpu_hours: f64,
     preemptions: u64,
     lost_gpu_s: f64,
-    tenants: Vec<PolicyTenant>,
+    tenants: Vec<ReplayedTenant>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Spread {
+struct ReplayedSpread {
     mean: f64,
     p95: f64,
     max: f64,
 }
 
 #[derive(Debug, Deserialize)]
-struct PolicyTenant {
+struct ReplayedTenant {
     tenant: String,
     jobs: u64,
     gpu_hours: f64,
@@ -73,18 +72,17 @@ struct PolicyTenant {
     preemptions: u64,
 }
 
-/// How one figure is shown.
-type Shown = fn(&WhatIfFigures) -> String;
+type FigureFormat = fn(&WhatIfFigures) -> String;
 
-/// The figures, and how each is shown.
-pub const MEASURES: [(&str, Shown); 11] = [
+/// The name and format of each figure.
+pub const FIGURE_FORMATS: [(&str, FigureFormat); 11] = [
     ("jobs", |figures| figures.jobs.to_string()),
     ("started", |figures| figures.started.to_string()),
     ("ended", |figures| figures.ended.to_string()),
-    ("mean wait", |figures| seconds(figures.wait_mean_s)),
-    ("p95 wait", |figures| seconds(figures.wait_p95_s)),
-    ("longest wait", |figures| seconds(figures.wait_max_s)),
-    ("mean time to the end", |figures| seconds(figures.time_mean_s)),
+    ("mean wait", |figures| seconds_text(figures.wait_mean_s)),
+    ("p95 wait", |figures| seconds_text(figures.wait_p95_s)),
+    ("longest wait", |figures| seconds_text(figures.wait_max_s)),
+    ("mean completion time", |figures| seconds_text(figures.time_mean_s)),
     ("GPU-hours", |figures| format!("{:.1}", figures.gpu_hours)),
     ("utilisation", |figures| match figures.utilisation {
         Some(part) => format!("{:.1} %", part * 100.0),
@@ -94,70 +92,74 @@ pub const MEASURES: [(&str, Shown); 11] = [
     ("GPU-hours lost", |figures| format!("{:.2}", figures.lost_gpu_hours)),
 ];
 
-fn seconds(seconds: f64) -> String {
-    units::span((seconds * 1e3).round() as i64)
+fn seconds_text(seconds: f64) -> String {
+    units::duration_text((seconds * 1e3).round() as i64)
 }
 
-/// Print both, and each tenant.
-pub fn run(args: &Args) -> Ending {
-    let (a, b) = (side(&args.a)?, side(&args.b)?);
-    let text = format!("{}\n{}", output::table(&FIGURES, &lines(&a, &b), false), by_tenant(&a, &b));
-    output::say(&args.show, &text, "compare", &[&a, &b])?;
-    Ok(Code::DONE)
+pub fn run(args: &Args) -> CommandResult {
+    let (a, b) = (read_result(&args.a)?, read_result(&args.b)?);
+    let text =
+        format!("{}\n{}", output::table(&FIGURE_COLUMNS, &figure_rows(&a, &b), false), tenant_table(&a, &b));
+    output::print_text(&args.show, &text, "compare", &[&a, &b])?;
+    Ok(ExitStatus::SUCCESS)
 }
 
-/// A result by its file, and after a colon which of it.
-fn side(said: &str) -> Result<Side, CliError> {
-    let (path, which) = match said.rsplit_once(':') {
-        Some((path, which)) if !Path::new(said).exists() => (path, Some(which)),
-        _ => (said, None),
+/// Reads `FILE` or `FILE:RESULT`.
+fn read_result(argument: &str) -> Result<ComparedResult, CliError> {
+    let (path, name) = match argument.rsplit_once(':') {
+        Some((path, name)) if !Path::new(argument).exists() => (path, Some(name)),
+        _ => (argument, None),
     };
     let text = std::fs::read_to_string(path)
         .map_err(|error| CliError::failed(format!("cannot read `{path}`: {error}")))?;
-    let written = muster_json::from_str(&text).map_err(|_| {
-        CliError::failed(format!("`{path}` holds no result of `muster sim`"))
+    let file = muster_json::from_str(&text).map_err(|_| {
+        CliError::failed(format!("`{path}` is not a result of `muster sim`"))
             .hint("write one with `muster sim whatif -o json` or `muster sim replay -o json`")
     })?;
-    match written {
-        Written::WhatIf(answer) => of_whatif(&answer, said, which.unwrap_or("changed")),
-        Written::Replay { policies } => of_replay(policies, said, which),
+    match file {
+        ResultFile::WhatIf(answer) => whatif_result(&answer, argument, name.unwrap_or("changed")),
+        ResultFile::Replay { policies } => replay_result(policies, argument, name),
     }
 }
 
-fn of_whatif(answer: &WhatIf, said: &str, which: &str) -> Result<Side, CliError> {
-    let figures = match which {
+fn whatif_result(answer: &WhatIf, argument: &str, name: &str) -> Result<ComparedResult, CliError> {
+    let figures = match name {
         "really" => &answer.really,
         "replayed" => &answer.replayed,
         "changed" => &answer.changed,
         other => {
-            return Err(CliError::usage(format!("`{said}`: there is no `{other}`"))
+            return Err(CliError::usage(format!("`{argument}`: there is no result `{other}`"))
                 .hint("one of really, replayed, changed"));
         }
     };
     let tenants = answer.tenants.iter().map(|tenant| {
-        let figures = match which {
+        let figures = match name {
             "really" => &tenant.really,
             "replayed" => &tenant.replayed,
             _ => &tenant.changed,
         };
         (tenant.tenant_id.clone(), figures.clone())
     });
-    Ok(Side { name: said.to_string(), figures: figures.clone(), tenants: tenants.collect() })
+    Ok(ComparedResult { name: argument.to_string(), figures: figures.clone(), tenants: tenants.collect() })
 }
 
-fn of_replay(policies: Vec<Policy>, said: &str, which: Option<&str>) -> Result<Side, CliError> {
+fn replay_result(
+    policies: Vec<ReplayedPolicy>,
+    argument: &str,
+    name: Option<&str>,
+) -> Result<ComparedResult, CliError> {
     let names: Vec<String> = policies.iter().map(|policy| policy.policy.clone()).collect();
-    let mut found = policies.into_iter().filter(|policy| which.is_none_or(|which| which == policy.policy));
+    let mut found = policies.into_iter().filter(|policy| name.is_none_or(|name| name == policy.policy));
     match (found.next(), found.next()) {
-        (Some(policy), None) => Ok(of_policy(said, policy)),
-        (Some(_), Some(_)) => Err(CliError::usage(format!("`{said}` holds several results"))
-            .hint(format!("add one of them, for example `{said}:{}`", names[0]))),
-        (None, _) => Err(CliError::usage(format!("`{said}` is not in that file"))
-            .hint(format!("it holds {}", names.join(", ")))),
+        (Some(policy), None) => Ok(policy_result(argument, policy)),
+        (Some(_), Some(_)) => Err(CliError::usage(format!("`{argument}` has several results"))
+            .hint(format!("add one of them, for example `{argument}:{}`", names[0]))),
+        (None, _) => Err(CliError::usage(format!("`{argument}`: the file has no such result"))
+            .hint(format!("one of {}", names.join(", ")))),
     }
 }
 
-fn of_policy(said: &str, policy: Policy) -> Side {
+fn policy_result(argument: &str, policy: ReplayedPolicy) -> ComparedResult {
     let figures = WhatIfFigures {
         jobs: policy.jobs,
         started: policy.done + policy.timed_out,
@@ -171,7 +173,7 @@ fn of_policy(said: &str, policy: Policy) -> Side {
         preemptions: policy.preemptions,
         lost_gpu_hours: policy.lost_gpu_s / 3_600.0,
     };
-    let tenant = |tenant: PolicyTenant| {
+    let tenant = |tenant: ReplayedTenant| {
         let (jobs, wait_mean_s) = (tenant.jobs, tenant.wait_s_mean);
         let (gpu_hours, preemptions) = (tenant.gpu_hours, tenant.preemptions);
         (
@@ -179,56 +181,60 @@ fn of_policy(said: &str, policy: Policy) -> Side {
             WhatIfFigures { jobs, wait_mean_s, gpu_hours, preemptions, ..WhatIfFigures::default() },
         )
     };
-    Side { name: said.to_string(), figures, tenants: policy.tenants.into_iter().map(tenant).collect() }
+    ComparedResult {
+        name: argument.to_string(),
+        figures,
+        tenants: policy.tenants.into_iter().map(tenant).collect(),
+    }
 }
 
-/// One figure of both.
-struct Line {
+/// One figure of both results.
+struct FigureRow {
     name: String,
     values: [String; 2],
 }
 
-const FIGURES: [Column<Line>; 3] = [
+const FIGURE_COLUMNS: [Column<FigureRow>; 3] = [
     Column::new("FIGURE", |row| row.name.as_str().into()),
     Column::new("A", |row| row.values[0].as_str().into()),
     Column::new("B", |row| row.values[1].as_str().into()),
 ];
 
-fn lines(a: &Side, b: &Side) -> Vec<Line> {
-    let names = Line { name: "result".to_string(), values: [a.name.clone(), b.name.clone()] };
-    let measure = |(name, shown): &(&str, Shown)| Line {
+fn figure_rows(a: &ComparedResult, b: &ComparedResult) -> Vec<FigureRow> {
+    let names = FigureRow { name: "result".to_string(), values: [a.name.clone(), b.name.clone()] };
+    let measure = |(name, shown): &(&str, FigureFormat)| FigureRow {
         name: name.to_string(),
         values: [shown(&a.figures), shown(&b.figures)],
     };
-    std::iter::once(names).chain(MEASURES.iter().map(measure)).collect()
+    std::iter::once(names).chain(FIGURE_FORMATS.iter().map(measure)).collect()
 }
 
-/// What one tenant has of both.
-struct OfTenant {
+/// The figures of one tenant in both results.
+struct TenantComparison {
     name: String,
     both: [WhatIfFigures; 2],
 }
 
-const TENANTS: [Column<OfTenant>; 6] = [
+const TENANT_COLUMNS: [Column<TenantComparison>; 6] = [
     Column::new("TENANT", |row| row.name.as_str().into()),
-    Column::new("WAIT A", |row| seconds(row.both[0].wait_mean_s).into()),
-    Column::new("WAIT B", |row| seconds(row.both[1].wait_mean_s).into()),
+    Column::new("WAIT A", |row| seconds_text(row.both[0].wait_mean_s).into()),
+    Column::new("WAIT B", |row| seconds_text(row.both[1].wait_mean_s).into()),
     Column::new("GPU-HOURS A", |row| format!("{:.1}", row.both[0].gpu_hours).into()),
     Column::new("GPU-HOURS B", |row| format!("{:.1}", row.both[1].gpu_hours).into()),
-    Column::new("BETTER", |row| better(row).into()),
+    Column::new("BETTER", |row| better_side(row).into()),
 ];
 
-fn better(row: &OfTenant) -> &'static str {
+fn better_side(row: &TenantComparison) -> &'static str {
     match row.both[1].wait_mean_s - row.both[0].wait_mean_s {
         more if more > 1.0 => "A",
         less if less < -1.0 => "B",
-        _ => "alike",
+        _ => "equal",
     }
 }
 
-fn by_tenant(a: &Side, b: &Side) -> String {
+fn tenant_table(a: &ComparedResult, b: &ComparedResult) -> String {
     let names: std::collections::BTreeSet<&String> = a.tenants.keys().chain(b.tenants.keys()).collect();
-    let of = |side: &Side, name: &String| side.tenants.get(name).cloned().unwrap_or_default();
-    let row = |name: &String| OfTenant { name: name.clone(), both: [of(a, name), of(b, name)] };
-    output::table(&TENANTS, &names.into_iter().map(row).collect::<Vec<_>>(), false)
+    let of = |side: &ComparedResult, name: &String| side.tenants.get(name).cloned().unwrap_or_default();
+    let row = |name: &String| TenantComparison { name: name.clone(), both: [of(a, name), of(b, name)] };
+    output::table(&TENANT_COLUMNS, &names.into_iter().map(row).collect::<Vec<_>>(), false)
 }

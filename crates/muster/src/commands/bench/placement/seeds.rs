@@ -1,12 +1,11 @@
-//! The seeds on the command line: `42`, `42-51`, `42,45-47`.
+//! Seeds as a flag value: `42`, `42-51`, `42,45-47`.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-/// Far more than a trace has; a slip of the keyboard should not fill the memory.
+/// Far more than a trace has, so that a typing error does not fill the memory.
 const SEEDS_MAX: u64 = 10_000;
 
-/// Some seeds, each once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seeds(pub BTreeSet<u64>);
 
@@ -26,7 +25,7 @@ fn range(text: &str) -> Result<std::ops::RangeInclusive<u64>, String> {
         (Ok(first), Ok(last)) if first > last => Err(format!("`{text}` ends before it begins")),
         (Ok(first), Ok(last)) if last - first >= SEEDS_MAX => Err(format!("`{text}` is too many seeds")),
         (Ok(first), Ok(last)) => Ok(first..=last),
-        _ => Err(format!("`{text}` is no seed and no range of them, as in `42-51`")),
+        _ => Err(format!("`{text}` is neither a seed nor a range such as `42-51`")),
     }
 }
 
@@ -43,11 +42,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_says_so() {
+    fn invalid_seed_ranges_are_rejected() {
         let wrong = |text: &str| text.parse::<Seeds>().unwrap_err();
         assert_eq!(wrong("51-42"), "`51-42` ends before it begins");
-        assert_eq!(wrong("42-"), "`42-` is no seed and no range of them, as in `42-51`");
-        assert_eq!(wrong(""), "`` is no seed and no range of them, as in `42-51`");
+        assert_eq!(wrong("42-"), "`42-` is neither a seed nor a range such as `42-51`");
+        assert_eq!(wrong(""), "`` is neither a seed nor a range such as `42-51`");
         assert_eq!(wrong("0-18446744073709551615"), "`0-18446744073709551615` is too many seeds");
     }
 }

@@ -1,145 +1,167 @@
-//! Functions of policies, the arguments they are called with, and how often the product calls them in a second.
+//! The benchmarked policy functions, their arguments, and calls per second by muster.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use muster_core::model;
+use muster_core::gpu::model;
 use muster_core::policy::{JobView, Moment, NodeView};
 use muster_core::queue::Bucket;
 use muster_core::{State, Timestamp};
-use muster_policy::hooks::{self, Caller};
-use muster_policy::{Calls, Launch, Patience, Plain, PolicyError, Program, Workers};
+use muster_policy::hooks::{self, HookExecutor};
+use muster_policy::{
+    CallBatch, PolicyError, PolicyValue, Program, WorkerCommand, WorkerPool, WorkerPoolSettings,
+};
+use muster_sim::synthetic::{SyntheticJob, job_spec};
 
-use crate::commands::bench::cpu::{measured, median_wall};
-use crate::commands::bench::synthetic::{Ask, spec};
+use crate::commands::bench::timing::{cpu_ms, median_wall_ms};
 use crate::error::CliError;
-use crate::interpreter::{cluster_confinement, limits};
+use crate::interpreter::{call_limits, cluster_confinement};
 
-/// GPUs and nodes that functions are asked about: each is another.
-const PLACES: usize = 50;
-/// Wishes and jobs that they are asked for.
-const ASKERS: usize = 20;
+/// Distinct nodes, or GPUs, that a function is called with.
+const SECOND_ARGUMENTS: usize = 50;
+/// Distinct jobs, or requirements, that a function is called with.
+const FIRST_ARGUMENTS: usize = 20;
 const FILE: &str = "bench.gsky";
 
-/// A function with the arguments of many calls: each of the first with each of the second.
-pub struct Call {
-    /// Its name.
+/// A function and the arguments of many calls: each first argument with each second one.
+pub struct BenchmarkCall {
     pub function: &'static str,
-    /// The file that tells it, for interpreters without records: they are given dicts.
+    /// Its source for interpreters without records, which get dicts.
     pub source: String,
-    /// The same as policies write it.
+    /// Its source as policies write it.
     own_source: String,
-    firsts: Vec<Plain>,
-    seconds: Vec<Plain>,
+    firsts: Vec<PolicyValue>,
+    seconds: Vec<PolicyValue>,
     program: Program,
-    asked: Asked,
+    style: CallStyle,
 }
 
-/// How the product asks.
-enum Asked {
-    /// Values are there already.
+/// How the server calls the function.
+enum CallStyle {
+    /// With ready values.
     Values,
-    /// As a hook, from views of jobs and of nodes.
+    /// As a hook, with views of jobs and nodes.
     Score(Vec<JobView>, Vec<NodeView>),
 }
 
-/// The rule of the commissioning document on dicts: GPUs and wishes.
-pub fn allow() -> Result<Call, CliError> {
+/// A rule on dicts: a GPU and requirements.
+pub fn allow() -> Result<BenchmarkCall, CliError> {
     let source = include_str!("allow.gsky");
-    let (firsts, seconds) = ((0..PLACES).map(gpu).collect(), (0..ASKERS).map(wish).collect());
+    let (firsts, seconds) =
+        ((0..SECOND_ARGUMENTS).map(gpu).collect(), (0..FIRST_ARGUMENTS).map(requirements).collect());
     let (program, source) = (program(source)?, source.to_string());
     let own_source = source.clone();
-    Ok(Call { function: "allow", source, own_source, firsts, seconds, program, asked: Asked::Values })
+    Ok(BenchmarkCall {
+        function: "allow",
+        source,
+        own_source,
+        firsts,
+        seconds,
+        program,
+        style: CallStyle::Values,
+    })
 }
 
-/// A hook: jobs and nodes.
-pub fn score() -> Result<Call, CliError> {
+/// A `score` hook on jobs and nodes.
+pub fn score() -> Result<BenchmarkCall, CliError> {
     let source = include_str!("score.gsky");
     let job = |index: usize| {
-        let wanted = spec(Ask { gpus: 1 << (index % 4), cpus: 4 + index as u32, ..Ask::default() });
-        let bucket = Bucket::of_spec(&wanted, None, &State::empty().policies);
+        let spec = job_spec(SyntheticJob {
+            gpus: 1 << (index % 4),
+            cpus: 4 + index as u32,
+            ..SyntheticJob::default()
+        });
+        let bucket = Bucket::of_spec(&spec, None, &State::empty().policies.bucket_criteria);
         JobView::of(&bucket, Moment::of(Timestamp(0), 0))
     };
-    let jobs: Vec<JobView> = (0..ASKERS).map(job).collect();
-    let nodes: Vec<NodeView> = (0..PLACES).map(node).collect();
-    let listener = Listener::default();
-    hooks::score_each(&listener, &jobs.iter().collect::<Vec<_>>(), &nodes);
-    let (mut firsts, mut seconds) = listener.heard.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
-    // Pair by pair: a job comes once with each node.
-    seconds.truncate(PLACES);
-    firsts = firsts.into_iter().step_by(PLACES).collect();
+    let jobs: Vec<JobView> = (0..FIRST_ARGUMENTS).map(job).collect();
+    let nodes: Vec<NodeView> = (0..SECOND_ARGUMENTS).map(node).collect();
+    let recorder = ArgumentRecorder::default();
+    hooks::score_each(&recorder, &jobs.iter().collect::<Vec<_>>(), &nodes);
+    let (mut firsts, mut seconds) =
+        recorder.argument_pairs.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    // The pairs list every node for the first job, then for the next.
+    seconds.truncate(SECOND_ARGUMENTS);
+    firsts = firsts.into_iter().step_by(SECOND_ARGUMENTS).collect();
     let (program, own_source) = (program(source)?, source.to_string());
     let source = without_records(source, [("job", &firsts[0]), ("node", &seconds[0])]);
-    Ok(Call {
+    Ok(BenchmarkCall {
         function: "score",
         source,
         own_source,
         firsts,
         seconds,
         program,
-        asked: Asked::Score(jobs, nodes),
+        style: CallStyle::Score(jobs, nodes),
     })
 }
 
-impl Call {
-    /// The arguments of every call.
-    pub fn args(&self) -> Vec<Vec<&Plain>> {
+impl BenchmarkCall {
+    /// The arguments of every call, in the order of [`BenchmarkCall::answers`].
+    pub fn args(&self) -> Vec<Vec<&PolicyValue>> {
         let with_each = |first| self.seconds.iter().map(move |second| vec![first, second]);
         self.firsts.iter().flat_map(with_each).collect()
     }
 
-    /// What every call answers.
-    pub fn answers(&self) -> Result<Vec<Plain>, CliError> {
-        self.asked_with(&Calls::of_pairs(self.firsts.clone(), self.seconds.clone()))
+    /// The answer of every call.
+    pub fn answers(&self) -> Result<Vec<PolicyValue>, CliError> {
+        self.call_batch(&CallBatch::from_pairs(self.firsts.clone(), self.seconds.clone()))
     }
 
-    fn asked_with(&self, calls: &Calls) -> Result<Vec<Plain>, CliError> {
-        let said = self.program.call_each(FILE, self.function, calls).into_iter();
-        said.collect::<Result<_, _>>().map_err(failed)
+    fn call_batch(&self, calls: &CallBatch) -> Result<Vec<PolicyValue>, CliError> {
+        let answers = self.program.call_each(FILE, self.function, calls).into_iter();
+        answers.collect::<Result<_, _>>().map_err(failed)
     }
 
-    /// Calls in a second of one core, in the manner of the product: everything is made once for all of its calls.
+    /// Calls per second of CPU time, as the server does: each argument is built once for all of its calls.
     pub fn per_second(&self) -> Result<f64, CliError> {
-        let (ms, answered) = match &self.asked {
-            Asked::Values => measured(|| self.answers().map(|_| ())),
-            Asked::Score(jobs, nodes) => {
+        let (ms, answered) = match &self.style {
+            CallStyle::Values => cpu_ms(|| self.answers().map(|_| ())),
+            CallStyle::Score(jobs, nodes) => {
                 let jobs: Vec<&JobView> = jobs.iter().collect();
-                let (ms, said) = measured(|| hooks::score_each(&self.program, &jobs, nodes));
-                (ms, said.into_iter().collect::<Result<Vec<_>, _>>().map(|_| ()).map_err(failed))
+                let (ms, scores) = cpu_ms(|| hooks::score_each(&self.program, &jobs, nodes));
+                (ms, scores.into_iter().collect::<Result<Vec<_>, _>>().map(|_| ()).map_err(failed))
             }
         };
         answered?;
         Ok((self.firsts.len() * self.seconds.len()) as f64 / ms * 1e3)
     }
 
-    /// Calls in a second of the wall clock, in a worker: as the server asks the bundle of the cluster.
+    /// Calls per second of wall-clock time in a worker process, as the server queries the cluster's policies.
     pub fn per_second_in_worker(&self, rounds: usize) -> Result<f64, CliError> {
-        let workers = Workers::new(Launch::this_binary(), cluster_confinement(), Patience::of_cluster());
-        let bundle = workers.compile(files_of(&self.own_source)).map_err(failed)?;
-        let ask = || {
-            workers.ask("bench", &bundle, |guest| match &self.asked {
-                Asked::Values => {
-                    let calls = Calls::of_pairs(self.firsts.clone(), self.seconds.clone());
-                    guest.call_each(FILE, self.function, &calls).into_iter().try_for_each(|one| one.map(drop))
+        let workers = WorkerPool::new(
+            WorkerCommand::this_binary(),
+            cluster_confinement(),
+            WorkerPoolSettings::for_cluster(),
+        );
+        let bundle = workers.compile(bundle_files(&self.own_source)).map_err(failed)?;
+        let query = || {
+            workers.query("bench", &bundle, |worker| match &self.style {
+                CallStyle::Values => {
+                    let calls = CallBatch::from_pairs(self.firsts.clone(), self.seconds.clone());
+                    worker
+                        .call_each(FILE, self.function, &calls)
+                        .into_iter()
+                        .try_for_each(|one| one.map(drop))
                 }
-                Asked::Score(jobs, nodes) => {
+                CallStyle::Score(jobs, nodes) => {
                     let jobs: Vec<&JobView> = jobs.iter().collect();
-                    hooks::score_each(guest, &jobs, nodes).into_iter().try_for_each(|one| one.map(drop))
+                    hooks::score_each(worker, &jobs, nodes).into_iter().try_for_each(|one| one.map(drop))
                 }
             })
         };
-        // The first starts the worker.
-        ask().map_err(failed)?;
-        let (ms, answered) = median_wall(rounds, ask);
+        // The first query starts the worker.
+        query().map_err(failed)?;
+        let (ms, answered) = median_wall_ms(rounds, query);
         answered.map_err(failed)?;
         Ok((self.firsts.len() * self.seconds.len()) as f64 / ms * 1e3)
     }
 
-    /// The same where everything is copied and made anew for each call.
-    pub fn per_second_anew(&self) -> Result<f64, CliError> {
+    /// Calls per second of CPU time with arguments built for each call.
+    pub fn per_second_without_sharing(&self) -> Result<f64, CliError> {
         let args = self.args();
-        let row = |pair: &Vec<&Plain>| [pair[0].clone(), pair[1].clone()];
-        let (ms, answered) = measured(|| self.asked_with(&Calls::of_rows(args.iter().map(row))));
+        let row = |pair: &Vec<&PolicyValue>| [pair[0].clone(), pair[1].clone()];
+        let (ms, answered) = cpu_ms(|| self.call_batch(&CallBatch::from_rows(args.iter().map(row))));
         Ok(answered?.len() as f64 / ms * 1e3)
     }
 }
@@ -149,38 +171,38 @@ fn failed(error: PolicyError) -> CliError {
 }
 
 fn program(source: &str) -> Result<Program, CliError> {
-    Program::of_files(&files_of(source), limits()).map_err(failed)
+    Program::compile_files(&bundle_files(source), call_limits()).map_err(failed)
 }
 
-fn files_of(source: &str) -> BTreeMap<String, String> {
+fn bundle_files(source: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(FILE.to_string(), source.to_string())])
 }
 
-/// Hears what a hook would be called with.
+/// Records the arguments that a hook is called with.
 #[derive(Default)]
-struct Listener {
-    heard: RefCell<Vec<(Plain, Plain)>>,
+struct ArgumentRecorder {
+    argument_pairs: RefCell<Vec<(PolicyValue, PolicyValue)>>,
 }
 
-impl Caller for Listener {
-    fn files_with(&self, _: &str) -> Vec<String> {
+impl HookExecutor for ArgumentRecorder {
+    fn files_defining(&self, _: &str) -> Vec<String> {
         vec![FILE.to_string()]
     }
 
-    fn call_each(&self, _: &str, _: &str, calls: &Calls) -> Vec<Result<Plain, PolicyError>> {
+    fn call_each(&self, _: &str, _: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
         let pairs = calls.iter().map(|args| (args[0].clone(), args[1].clone()));
-        self.heard.borrow_mut().extend(pairs);
-        vec![Ok(Plain::None); calls.len()]
+        self.argument_pairs.borrow_mut().extend(pairs);
+        vec![Ok(PolicyValue::None); calls.len()]
     }
 }
 
-/// The same source for those who are given dicts: `job.gpus` becomes `job["gpus"]`.
-fn without_records(source: &str, records: [(&str, &Plain); 2]) -> String {
+/// The source for interpreters that get dicts: `job.gpus` becomes `job["gpus"]`.
+fn without_records(source: &str, records: [(&str, &PolicyValue); 2]) -> String {
     let mut source = source.to_string();
     for (parameter, record) in records {
-        let Plain::Record(fields) = record else { continue };
+        let PolicyValue::Record(fields) = record else { continue };
         let mut names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-        // Those that begin like others go before them.
+        // Longer names first, because a name may be the prefix of another.
         names.sort_by_key(|name| std::cmp::Reverse(name.len()));
         for name in names {
             source = source.replace(&format!("{parameter}.{name}"), &format!("{parameter}[{name:?}]"));
@@ -189,8 +211,8 @@ fn without_records(source: &str, records: [(&str, &Plain); 2]) -> String {
     source
 }
 
-/// A GPU as the commissioning document describes one. About half of them may be given out.
-fn gpu(index: usize) -> Plain {
+/// A GPU as a dict. About half of the GPUs are eligible.
+fn gpu(index: usize) -> PolicyValue {
     let names =
         ["NVIDIA GeForce RTX 5070 Ti", "NVIDIA GeForce RTX 4090", "NVIDIA L4", "NVIDIA H100 80GB HBM3"];
     let types = ["RTX_5070ti", "RTX_4090", "L4", "H100"];
@@ -198,34 +220,34 @@ fn gpu(index: usize) -> Plain {
     let tags =
         if index.is_multiple_of(7) { vec!["spare".into()] } else { vec!["high-perf".into(), "lab".into()] };
     dict(vec![
-        ("id", Plain::Int(index as i64)),
+        ("id", PolicyValue::Int(index as i64)),
         ("name", names[index % 4].into()),
         ("type", types[index % 4].into()),
         ("uuid", format!("GPU-{index:08x}").into()),
         ("state", if index.is_multiple_of(11) { "offline" } else { "online" }.into()),
-        ("registered", Plain::Bool(true)),
-        ("memory_gb", Plain::Float(memories[index % 4])),
-        ("temperature_c", Plain::Int(35 + (index % 50) as i64)),
-        ("power_w", Plain::Float(10.0 + (index % 300) as f64)),
-        ("power_limit_w", Plain::Float(350.0)),
-        ("numa_node", Plain::Int((index % 2) as i64)),
-        ("tags", Plain::List(tags)),
+        ("registered", PolicyValue::Bool(true)),
+        ("memory_gb", PolicyValue::Float(memories[index % 4])),
+        ("temperature_c", PolicyValue::Int(35 + (index % 50) as i64)),
+        ("power_w", PolicyValue::Float(10.0 + (index % 300) as f64)),
+        ("power_limit_w", PolicyValue::Float(350.0)),
+        ("numa_node", PolicyValue::Int((index % 2) as i64)),
+        ("tags", PolicyValue::List(tags)),
     ])
 }
 
-/// What somebody asks for.
-fn wish(index: usize) -> Plain {
-    let whole = |number: usize| Plain::Int(number as i64);
+/// Requirements on a GPU as a dict.
+fn requirements(index: usize) -> PolicyValue {
+    let whole = |number: usize| PolicyValue::Int(number as i64);
     dict(vec![
-        ("types", Plain::List(vec!["RTX_5070ti".into(), "RTX_4090".into(), "H100".into()])),
+        ("types", PolicyValue::List(vec!["RTX_5070ti".into(), "RTX_4090".into(), "H100".into()])),
         ("min_memory", whole(8 + index % 16)),
         ("max_temp", whole(75 + index % 10)),
-        ("tags", Plain::List(vec!["high-perf".into()])),
+        ("tags", PolicyValue::List(vec!["high-perf".into()])),
         ("numa_node", whole(index % 2)),
     ])
 }
 
-/// A node of a kind of its own.
+/// A node; each is of a kind of its own.
 fn node(index: usize) -> NodeView {
     let models = ["NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA B200"];
     let zone = if index.is_multiple_of(5) { "spot" } else { "main" };
@@ -243,6 +265,6 @@ fn node(index: usize) -> NodeView {
     }
 }
 
-fn dict(entries: Vec<(&str, Plain)>) -> Plain {
-    Plain::Dict(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
+fn dict(entries: Vec<(&str, PolicyValue)>) -> PolicyValue {
+    PolicyValue::Dict(entries.into_iter().map(|(key, value)| (key.into(), value)).collect())
 }

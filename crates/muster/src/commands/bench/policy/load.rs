@@ -1,18 +1,16 @@
-//! How soon files are loaded.
+//! Compilation time of policy files.
 
 use std::collections::BTreeMap;
 
 use muster_policy::compile;
 
-use super::Measure;
-use crate::commands::bench::cpu::median;
+use super::PolicyMeasure;
+use crate::commands::bench::timing::median_cpu_ms;
 use crate::error::CliError;
-use crate::interpreter::limits;
+use crate::interpreter::call_limits;
 
-/// Files of one bundle.
 const FILES: usize = 100;
 
-/// The cookbook, as it is.
 const RECIPES: [&str; 10] = [
     include_str!("../../../../../../policies/cookbook/01-night-quota.gsky"),
     include_str!("../../../../../../policies/cookbook/02-interactive-first.gsky"),
@@ -26,11 +24,12 @@ const RECIPES: [&str; 10] = [
     include_str!("../../../../../../policies/cookbook/10-fair-start.gsky"),
 ];
 
-/// The cookbook ten times, every file under a name of its own: read, checked, run and frozen.
-pub fn hundred_files(rounds: usize) -> Result<Measure, CliError> {
+/// Compile the cookbook ten times over, every file under its own name: parse, check, run and freeze.
+pub fn measure_compilation(rounds: usize) -> Result<PolicyMeasure, CliError> {
     let file = |index: usize| (format!("p{index:03}.gsky"), RECIPES[index % RECIPES.len()].to_string());
     let files: BTreeMap<String, String> = (0..FILES).map(file).collect();
-    let (ms, compiled) = median(rounds, || compile(files.clone(), limits()).map(|(bundle, _)| bundle));
+    let (ms, compiled) =
+        median_cpu_ms(rounds, || compile(files.clone(), call_limits()).map(|(bundle, _)| bundle));
     compiled.map_err(|error| CliError::failed(error.to_string()))?;
-    Ok(Measure::of(format!("{FILES} files compiled anew"), ms, "ms"))
+    Ok(PolicyMeasure::of(format!("{FILES} files compiled"), ms, "ms"))
 }

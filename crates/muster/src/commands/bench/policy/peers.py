@@ -1,7 +1,7 @@
-"""Measure other interpreters of Starlark: the same functions, the same arguments, and what each answered.
+"""Measure other Starlark interpreters: calls per second of the same functions with the same arguments, and the answers.
 
-Reads one JSON object from standard input and writes one to standard output. An interpreter that is not installed is told
-as missing. Times are those of the processor, all threads of this process together.
+Reads one JSON object from standard input and writes one to standard output. An interpreter that is not installed is
+left out. Times are CPU time of all threads of this process.
 """
 
 import importlib.metadata
@@ -15,13 +15,13 @@ def starlark_go(rule):
 
     engine = starlark_go.Starlark()
     engine.exec(rule["source"])
-    call = rule["function"] + "(a, b)"
+    expression = rule["function"] + "(a, b)"
 
-    def ask(a, b):
+    def call_function(a, b):
         engine.set(a=a, b=b)
-        return engine.eval(call)
+        return engine.eval(expression)
 
-    return ask
+    return call_function
 
 
 def starlark_pyo3(rule):
@@ -43,31 +43,31 @@ def starlark_engine(rule):
 PEERS = {"starlark-go": starlark_go, "starlark-pyo3": starlark_pyo3, "muster": starlark_engine}
 
 
-def per_second(ask, calls, seconds):
-    asked, began, wall = 0, time.process_time(), time.monotonic()
-    while time.monotonic() - wall < seconds:
+def per_second(function, calls, seconds):
+    made, start, wall_start = 0, time.process_time(), time.monotonic()
+    while time.monotonic() - wall_start < seconds:
         for a, b in calls:
-            ask(a, b)
-        asked += len(calls)
-    return asked / (time.process_time() - began)
+            function(a, b)
+        made += len(calls)
+    return made / (time.process_time() - start)
 
 
-def measure(make, wish):
+def measure(make, request):
     measured = {}
-    for rule in wish["rules"]:
-        ask = make(rule)
-        answers = [ask(a, b) for a, b in rule["calls"]]
-        rate = per_second(ask, rule["calls"], wish["seconds"])
+    for rule in request["rules"]:
+        function = make(rule)
+        answers = [function(a, b) for a, b in rule["calls"]]
+        rate = per_second(function, rule["calls"], request["seconds"])
         measured[rule["function"]] = {"answers": answers, "per_second": rate}
     return measured
 
 
 def main():
-    wish = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     found = {}
     for package, make in PEERS.items():
         try:
-            found[package] = {"version": importlib.metadata.version(package), "rules": measure(make, wish)}
+            found[package] = {"version": importlib.metadata.version(package), "rules": measure(make, request)}
         except (ImportError, importlib.metadata.PackageNotFoundError):
             continue
     json.dump(found, sys.stdout)

@@ -1,79 +1,44 @@
-//! The table for people, with what is published beside what was measured.
+//! The table of `muster bench replay`: measured figures beside the published ones.
 
-use muster_sim::replay::Outcome;
-use serde::Serialize;
+use muster_sim::baseline_replay::{PublishedJct, QueuePolicyName, ReplayRow};
 
-use super::policies::Name;
-use super::trace::Published;
 use crate::output::{Cell, Column};
 
-/// What was measured for a trace and a policy.
-#[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    trace: String,
-    policy: &'static str,
-    avg_jct_s: f64,
-    p99_jct_s: f64,
-    makespan_s: f64,
-    max_slowdown: f64,
-    preemptions: u64,
-    lost_gpu_s: f64,
-}
-
-impl Row {
-    /// With as many decimals as are published.
-    pub fn of(trace: &str, policy: Name, outcome: &Outcome) -> Row {
-        let rounded = |value: f64| (value * 1e3).round() / 1e3;
-        Row {
-            trace: trace.to_string(),
-            policy: policy.text(),
-            avg_jct_s: rounded(outcome.avg_jct_s),
-            p99_jct_s: rounded(outcome.p99_jct_s),
-            makespan_s: rounded(outcome.makespan_s),
-            max_slowdown: rounded(outcome.max_slowdown),
-            preemptions: outcome.preemptions,
-            lost_gpu_s: rounded(outcome.lost_gpu_s),
-        }
-    }
-}
-
-/// One line of the table.
-pub struct Line {
+/// One line of the table: a policy that was replayed, or one with published figures only.
+pub struct ReplayLine {
     trace: String,
     policy: String,
-    measured: Option<Row>,
+    measured: Option<ReplayRow>,
     published: Option<f64>,
 }
 
-/// The columns.
-pub const COLUMNS: [Column<Line>; 10] = [
+pub const COLUMNS: [Column<ReplayLine>; 10] = [
     Column::new("TRACE", |line| line.trace.as_str().into()),
     Column::new("POLICY", |line| line.policy.as_str().into()),
-    Column::new("AVG-JCT-S", |line| measure(line, |row| format!("{:.0}", row.avg_jct_s))),
+    Column::new("AVG-JCT-S", |line| measured_cell(line, |row| format!("{:.0}", row.avg_jct_s))),
     Column::new("PUBLISHED-S", |line| Cell::or_dash(line.published.map(|avg| format!("{avg:.0}")))),
-    Column::new("DIFF%", difference),
-    Column::new("P99-JCT-S", |line| measure(line, |row| format!("{:.0}", row.p99_jct_s))),
-    Column::new("MAKESPAN-S", |line| measure(line, |row| format!("{:.0}", row.makespan_s))),
-    Column::new("MAX-SLOWDOWN", |line| measure(line, |row| format!("{:.1}", row.max_slowdown))),
-    Column::new("PREEMPTIONS", |line| measure(line, |row| row.preemptions.to_string())),
-    Column::new("LOST-GPU-S", |line| measure(line, |row| format!("{:.0}", row.lost_gpu_s))),
+    Column::new("DIFF%", difference_cell),
+    Column::new("P99-JCT-S", |line| measured_cell(line, |row| format!("{:.0}", row.p99_jct_s))),
+    Column::new("MAKESPAN-S", |line| measured_cell(line, |row| format!("{:.0}", row.makespan_s))),
+    Column::new("MAX-SLOWDOWN", |line| measured_cell(line, |row| format!("{:.1}", row.max_slowdown))),
+    Column::new("PREEMPTIONS", |line| measured_cell(line, |row| row.preemptions.to_string())),
+    Column::new("LOST-GPU-S", |line| measured_cell(line, |row| format!("{:.0}", row.lost_gpu_s))),
 ];
 
-fn measure(line: &Line, text: impl Fn(&Row) -> String) -> Cell {
+fn measured_cell(line: &ReplayLine, text: impl Fn(&ReplayRow) -> String) -> Cell {
     Cell::or_dash(line.measured.as_ref().map(text))
 }
 
-/// What was measured against what is published; zero has no minus.
-fn difference(line: &Line) -> Cell {
+/// The mean completion time against the published one; a difference that rounds to zero is `+0.000`.
+fn difference_cell(line: &ReplayLine) -> Cell {
     let both = line.measured.as_ref().zip(line.published);
     let percent = both.map(|(row, published)| (row.avg_jct_s / published - 1.0) * 100.0);
     Cell::or_dash(percent.map(|percent| format!("{:+.3}", (percent * 1e3).round() / 1e3 + 0.0)))
 }
 
-/// The line of what was measured.
-pub fn measured(row: &Row, policy: Name, published: &Published) -> Line {
-    let name = policy.published().map(|name| (row.trace.clone(), name.to_string()));
-    Line {
+pub fn measured_line(row: &ReplayRow, policy: QueuePolicyName, published: &PublishedJct) -> ReplayLine {
+    let name = policy.published_name().map(|name| (row.trace.clone(), name.to_string()));
+    ReplayLine {
         trace: row.trace.clone(),
         policy: row.policy.to_string(),
         measured: Some(row.clone()),
@@ -81,15 +46,17 @@ pub fn measured(row: &Row, policy: Name, published: &Published) -> Line {
     }
 }
 
-/// Lines of policies that are published for a trace and not played here: they change what others wait for, or share GPUs.
-pub fn others(trace: &str, published: &Published) -> Vec<Line> {
-    let played = |name: &str| Name::all().iter().any(|policy| policy.published() == Some(name));
-    let here = published.iter().filter(|((of, policy), _)| of == trace && !played(policy));
-    let line = |((_, policy), avg): (&(String, String), &f64)| Line {
+/// Policies that are published for a trace and not replayed here, because they change the resources of jobs or share
+/// GPUs between them.
+pub fn published_lines(trace: &str, published: &PublishedJct) -> Vec<ReplayLine> {
+    let is_replayed =
+        |name: &str| QueuePolicyName::ALL.iter().any(|policy| policy.published_name() == Some(name));
+    let others = published.iter().filter(|((other, policy), _)| other == trace && !is_replayed(policy));
+    let line = |((_, policy), avg): (&(String, String), &f64)| ReplayLine {
         trace: trace.to_string(),
         policy: format!("{policy} (published)"),
         measured: None,
         published: Some(*avg),
     };
-    here.map(line).collect()
+    others.map(line).collect()
 }

@@ -1,68 +1,69 @@
-//! Who decides, by name.
+//! Scheduling policies of `muster sim replay`, by name.
 
 use clap::ValueEnum;
-use muster_core::settings::Objective;
-use muster_sim::history::History;
-use muster_sim::jobs::LoggedJob;
-use muster_sim::rehearsal::{Assumptions, Progress, Site, against, rehearse};
-use muster_sim::replay::policies::named;
+use muster_core::objects::settings::Objective;
+use muster_sim::baseline_replay::policies::policy_by_name;
+use muster_sim::job_log::LoggedJob;
+use muster_sim::run_history::RunHistory;
+use muster_sim::trace_replay::{
+    ReplayAssumptions, ReplayCluster, ReplayProgress, replay_trace, replay_with_policy,
+};
 
 use crate::error::CliError;
 
-/// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Name {
-    /// The planner of this product as it is by default
+pub enum SimPolicyName {
+    /// The planner of muster with default settings
     Muster,
-    /// The same with the objective `fast`
+    /// The planner of muster with the objective `fast`
     MusterFast,
-    /// In the order of arrival, nobody passes
+    /// First in, first out, without backfill
     Fifo,
-    /// The shortest that fits; nobody stops
+    /// Shortest job first, without preemption
     Sjf,
-    /// The least time left
+    /// Shortest remaining time first
     Srtf,
-    /// The least GPU time left
+    /// Shortest remaining service (GPU time) first
     Srsf,
     /// Least attained service in three queues
     Tiresias,
     /// Least attained service
     Las,
-    /// In the order of arrival, who delays nobody passes
+    /// First in, first out, with EASY backfill
     Easy,
 }
 
-impl Name {
-    /// What it is called here.
-    pub fn text(self) -> &'static str {
+impl SimPolicyName {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Name::Muster => "muster",
-            Name::MusterFast => "muster-fast",
-            Name::Fifo => "fifo",
-            Name::Sjf => "sjf",
-            Name::Srtf => "srtf",
-            Name::Srsf => "srsf",
-            Name::Tiresias => "tiresias",
-            Name::Las => "las",
-            Name::Easy => "easy",
+            SimPolicyName::Muster => "muster",
+            SimPolicyName::MusterFast => "muster-fast",
+            SimPolicyName::Fifo => "fifo",
+            SimPolicyName::Sjf => "sjf",
+            SimPolicyName::Srtf => "srtf",
+            SimPolicyName::Srsf => "srsf",
+            SimPolicyName::Tiresias => "tiresias",
+            SimPolicyName::Las => "las",
+            SimPolicyName::Easy => "easy",
         }
     }
 
-    /// Let the jobs of a log meet it.
-    pub fn play(
+    /// Replays the jobs of a log under this policy.
+    pub fn replay(
         self,
         jobs: &[LoggedJob],
-        site: &Site,
-        assumptions: Assumptions,
-        watch: &mut dyn FnMut(Progress),
-    ) -> Result<History, CliError> {
-        let Some(mut policy) = named(self.text()) else {
-            let fast = self == Name::MusterFast;
+        cluster: &ReplayCluster,
+        assumptions: ReplayAssumptions,
+        watch: &mut dyn FnMut(ReplayProgress),
+    ) -> Result<RunHistory, CliError> {
+        let Some(mut policy) = policy_by_name(self.as_str()) else {
+            let fast = self == SimPolicyName::MusterFast;
             let objective = if fast { Objective::Fast } else { assumptions.objective };
-            return Ok(rehearse(jobs, site, &Assumptions { objective, ..assumptions }, watch));
+            return Ok(replay_trace(jobs, cluster, &ReplayAssumptions { objective, ..assumptions }, watch));
         };
-        against(jobs, site, &mut *policy, watch).map_err(|error| {
-            CliError::usage(format!("cannot play `{}`: {error}", self.text())).hint("`--policy muster`")
+        replay_with_policy(jobs, cluster, &mut *policy, watch).map_err(|error| {
+            CliError::usage(format!("cannot replay with policy `{}`: {error}", self.as_str()))
+                .hint("`--policy muster`")
         })
     }
 }

@@ -1,0 +1,197 @@
+//! Adapter (Machine): a fake machine for unit tests. Its shims take the launch lock at once and end on command of
+//! the test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+
+use crate::error::AgentError;
+use crate::machine::{AttemptKey, Machine};
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
+
+/// The records of one attempt.
+#[derive(Debug, Default)]
+struct FakeAttemptDir {
+    intent: Option<LaunchIntent>,
+    launch_lock: Option<LaunchLock>,
+    stop: Option<StopRecord>,
+    exit: Option<ExitRecord>,
+}
+
+/// The machine, with a log of launches and kills.
+#[derive(Debug, Default)]
+pub struct FakeMachine {
+    attempt_dirs: BTreeMap<AttemptKey, FakeAttemptDir>,
+    /// The attempt of each live shim, by pid.
+    live_shims: BTreeMap<i32, AttemptKey>,
+    /// Every shim start.
+    pub launches: Vec<AttemptKey>,
+    /// Every attempt of which processes were killed.
+    pub killed: Vec<AttemptKey>,
+    /// Every write fails.
+    pub is_disk_full: bool,
+    pub fails_to_start_shims: bool,
+    /// The names of records that cannot be parsed.
+    pub corrupt_records: BTreeSet<&'static str>,
+}
+
+impl FakeMachine {
+    /// The shim that took the launch lock of an attempt.
+    pub fn shim(&self, key: &AttemptKey) -> Option<ShimRecord> {
+        match self.attempt_dirs.get(key)?.launch_lock.clone()? {
+            LaunchLock::Shim(shim) => Some(shim),
+            LaunchLock::Abandoned => None,
+        }
+    }
+
+    /// The tasks end, and the shim writes the exit record and exits.
+    pub fn finish_attempt(&mut self, key: &AttemptKey, exit: ExitRecord) {
+        self.attempt_dir(key).exit = Some(exit);
+        self.lose_shim(key);
+    }
+
+    /// The shim ends without an exit record.
+    pub fn lose_shim(&mut self, key: &AttemptKey) {
+        self.live_shims.retain(|_, of| of != key);
+    }
+
+    /// Deletes every attempt directory; processes keep running.
+    pub fn lose_records(&mut self) {
+        self.attempt_dirs.clear();
+    }
+
+    fn shim_record(&self, pid: i32) -> ShimRecord {
+        let boot_id = self.boot_id().to_string();
+        ShimRecord { pid, start_time: 1, boot_id, session: pid, process_group: Some(pid) }
+    }
+
+    fn attempt_dir(&mut self, key: &AttemptKey) -> &mut FakeAttemptDir {
+        self.attempt_dirs.entry(key.clone()).or_default()
+    }
+
+    fn read_record<T>(&self, name: &'static str, record: Option<T>) -> Result<Option<T>, AgentError> {
+        if !self.corrupt_records.contains(name) {
+            return Ok(record);
+        }
+        let source = muster_json::from_slice::<LaunchIntent>(b"{").unwrap_err();
+        Err(AgentError::CorruptRecord { path: PathBuf::from(name), source })
+    }
+
+    fn check_disk_space(&self, name: &str) -> Result<(), AgentError> {
+        let full = AgentError::Write { path: PathBuf::from(name), source: io::ErrorKind::StorageFull.into() };
+        if self.is_disk_full { Err(full) } else { Ok(()) }
+    }
+}
+
+impl Machine for FakeMachine {
+    fn boot_id(&self) -> &str {
+        "boot"
+    }
+
+    fn uncleaned_attempts(&mut self) -> Vec<AttemptKey> {
+        let launched = self.attempt_dirs.iter().filter(|(_, dir)| dir.intent.is_some());
+        let launched: BTreeSet<&AttemptKey> =
+            launched.map(|(key, _)| key).chain(self.live_shims.values()).collect();
+        launched.into_iter().cloned().collect()
+    }
+
+    fn launch_intent(&mut self, key: &AttemptKey) -> Result<Option<LaunchIntent>, AgentError> {
+        let found = self.attempt_dir(key).intent.clone();
+        self.read_record("intent", found)
+    }
+
+    fn launch_lock(&mut self, key: &AttemptKey) -> Result<Option<LaunchLock>, AgentError> {
+        let found = self.attempt_dir(key).launch_lock.clone();
+        self.read_record("launch_lock", found)
+    }
+
+    fn stop_record(&mut self, key: &AttemptKey) -> Result<Option<StopRecord>, AgentError> {
+        let found = self.attempt_dir(key).stop.clone();
+        self.read_record("stop", found)
+    }
+
+    fn exit_record(&mut self, key: &AttemptKey) -> Result<Option<ExitRecord>, AgentError> {
+        let found = self.attempt_dir(key).exit.clone();
+        self.read_record("exit", found)
+    }
+
+    fn is_shim_alive(&mut self, shim: &ShimRecord) -> bool {
+        self.live_shims.contains_key(&shim.pid)
+    }
+
+    fn find_shim(&mut self, key: &AttemptKey) -> Result<Option<ShimRecord>, AgentError> {
+        let found = self.live_shims.iter().find(|(_, of)| *of == key);
+        Ok(found.map(|(pid, _)| self.shim_record(*pid)))
+    }
+
+    fn write_launch_intent(&mut self, key: &AttemptKey, intent: &LaunchIntent) -> Result<(), AgentError> {
+        self.check_disk_space("intent")?;
+        self.attempt_dir(key).intent = Some(intent.clone());
+        Ok(())
+    }
+
+    fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
+        if self.fails_to_start_shims {
+            return Err(AgentError::NoShimCommand);
+        }
+        self.launches.push(key.clone());
+        let pid = 100 + i32::try_from(self.launches.len()).unwrap();
+        self.live_shims.insert(pid, key.clone());
+        self.attempt_dir(key).launch_lock = Some(LaunchLock::Shim(self.shim_record(pid)));
+        Ok(())
+    }
+
+    fn is_child_shim_running(&mut self, key: &AttemptKey) -> bool {
+        self.shim(key).is_some_and(|shim| self.live_shims.contains_key(&shim.pid))
+    }
+
+    fn shim_log(&mut self, _: &AttemptKey, _: usize) -> String {
+        String::new()
+    }
+
+    fn abandon_launch(&mut self, key: &AttemptKey) -> Result<bool, AgentError> {
+        let lock = &mut self.attempt_dir(key).launch_lock;
+        let is_free = lock.is_none();
+        lock.get_or_insert(LaunchLock::Abandoned);
+        Ok(is_free)
+    }
+
+    fn write_stop_record(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError> {
+        self.check_disk_space("stop")?;
+        self.attempt_dir(key).stop = Some(stop.clone());
+        Ok(())
+    }
+
+    fn kill_attempt_processes(
+        &mut self,
+        key: &AttemptKey,
+        _: Option<&ShimRecord>,
+    ) -> Result<usize, AgentError> {
+        let is_first = !self.killed.contains(key);
+        if is_first {
+            self.killed.push(key.clone());
+        }
+        Ok(usize::from(is_first))
+    }
+
+    fn kill_shim(&mut self, shim: &ShimRecord) {
+        self.live_shims.remove(&shim.pid);
+    }
+
+    fn write_exit_record(&mut self, key: &AttemptKey, exit: &ExitRecord) -> Result<(), AgentError> {
+        self.check_disk_space("exit")?;
+        self.attempt_dir(key).exit = Some(exit.clone());
+        Ok(())
+    }
+
+    fn clean_up(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
+        let exit = self.attempt_dir(key).exit.take();
+        self.attempt_dirs.insert(key.clone(), FakeAttemptDir { exit, ..FakeAttemptDir::default() });
+        Ok(())
+    }
+
+    fn archive_attempt_dir(&mut self, key: &AttemptKey, _: i64) -> Result<(), AgentError> {
+        self.attempt_dirs.remove(key);
+        Ok(())
+    }
+}

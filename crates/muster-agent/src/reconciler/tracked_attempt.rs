@@ -1,0 +1,367 @@
+//! One attempt that the reconciler tracks: reads its status and performs the next action.
+
+use muster_protocol::agent::{AttemptOrder, Exit, Report};
+
+use super::action::{self, AttemptAction, LaunchState, StopDecision};
+use super::attempt_status::{self, AttemptStatus, PossibleProcesses};
+use super::{ClockReading, ReconcileContext};
+use crate::error::AgentError;
+use crate::machine::{AttemptKey, Machine};
+use crate::records::{ExitRecord, LaunchIntent, ShimRecord, StopRecord};
+use crate::repeat_timer::RepeatTimer;
+
+/// The grace of a running attempt that the orders do not contain: the server counts the attempt as over.
+const NOT_IN_ORDERS_GRACE_MS: i64 = 5_000;
+/// A shim that is alive this long after the grace hangs, and the agent kills its tasks.
+const HUNG_SHIM_TIMEOUT_MS: i64 = 5_000;
+/// The part of a failed shim's log that goes into the report.
+const REPORTED_SHIM_LOG_BYTES_MAX: usize = 2_000;
+
+/// An attempt, and what this agent has done about it.
+#[derive(Debug)]
+pub(super) struct TrackedAttempt {
+    key: AttemptKey,
+    /// `None` if the orders do not contain the attempt.
+    pub order: Option<AttemptOrder>,
+    /// The placement time in the records; `None` without records.
+    placed_at_ms: Option<i64>,
+    was_launched_by_this_agent: bool,
+    /// A previous agent may have launched the attempt.
+    may_predate_this_agent: bool,
+    /// The shim that was found among the processes because no record names it.
+    unrecorded_shim: Option<ShimRecord>,
+    /// The exit of a failed launch whose exit record could not be written.
+    unwritten_exit: Option<ExitRecord>,
+    stop_request: Option<StopRequest>,
+    start_report_timer: RepeatTimer,
+    exit_report_timer: RepeatTimer,
+    warning_timer: RepeatTimer,
+}
+
+/// The last stop that was requested from the shim, and when the shim is overdue. In monotonic time, because the wall
+/// clock may be set.
+#[derive(Debug)]
+struct StopRequest {
+    decision: StopDecision,
+    /// A grace that does not count yet. It counts from the reconcile after the stop record was written: the write
+    /// may take long, and the shim cannot read the record before.
+    unread_grace_ms: Option<i64>,
+    overdue_at_monotonic_ms: Option<i64>,
+}
+
+impl StopRequest {
+    fn start_counting_grace(&mut self, monotonic_ms: i64) {
+        let Some(grace_ms) = self.unread_grace_ms.take() else { return };
+        let overdue_at = monotonic_ms.saturating_add(grace_ms).saturating_add(HUNG_SHIM_TIMEOUT_MS);
+        self.overdue_at_monotonic_ms =
+            Some(self.overdue_at_monotonic_ms.map_or(overdue_at, |known| known.min(overdue_at)));
+    }
+}
+
+impl TrackedAttempt {
+    pub fn new(machine: &mut impl Machine, key: &AttemptKey, order: Option<AttemptOrder>) -> TrackedAttempt {
+        let may_predate_this_agent = order.as_ref().is_none_or(|order| order.started);
+        TrackedAttempt {
+            may_predate_this_agent,
+            unrecorded_shim: None,
+            key: key.clone(),
+            order,
+            // An error here shows again when the status is read, and is handled there.
+            placed_at_ms: attempt_status::recorded_placed_at_ms(machine, key).unwrap_or_default(),
+            was_launched_by_this_agent: false,
+            unwritten_exit: None,
+            stop_request: None,
+            start_report_timer: RepeatTimer::default(),
+            exit_report_timer: RepeatTimer::default(),
+            warning_timer: RepeatTimer::default(),
+        }
+    }
+
+    /// Reads the status and performs one action. False if the attempt needs no further action, ever.
+    pub fn reconcile(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> bool {
+        match self.try_reconcile(context) {
+            Ok(keep) => keep,
+            Err(error) => {
+                if self.warning_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms) {
+                    let (job, attempt) = (self.key.job(), self.key.attempt());
+                    tracing::warn!(job, attempt, "reconciling the attempt failed; retrying: {error}");
+                }
+                true
+            }
+        }
+    }
+
+    fn try_reconcile(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+    ) -> Result<bool, AgentError> {
+        let is_child_shim_running = context.machine.is_child_shim_running(&self.key);
+        let status = match &self.unwritten_exit {
+            Some(failed) => AttemptStatus::Exited(failed.clone()),
+            None => self.status(context, is_child_shim_running)?,
+        };
+        let launch_state =
+            LaunchState { is_child_shim_running, was_launched: self.was_launched_by_this_agent };
+        let order = self.order.as_ref().filter(|_| !self.holds_another_placement());
+        match action::next_action(status, order, launch_state) {
+            AttemptAction::Launch => self.launch(context),
+            AttemptAction::Wait => {}
+            AttemptAction::Supervise { shim, stop } => self.supervise(context, &shim, stop)?,
+            AttemptAction::AbandonLaunch => self.abandon_launch(context)?,
+            AttemptAction::KillLeftovers { why, shim } => self.kill_leftovers(context, why, shim.as_ref())?,
+            AttemptAction::RecordExit(exit) => self.record_exit(context, exit)?,
+            AttemptAction::ReportExit(record) => self.report_exit(context, record),
+            AttemptAction::CleanUp => {
+                return self.clean_up(context.machine).map(|keep| keep || is_child_shim_running);
+            }
+        }
+        Ok(true)
+    }
+
+    /// For an attempt of the first orders: a new agent does not know what previous agents launched.
+    pub fn assume_predates_this_agent(self) -> TrackedAttempt {
+        TrackedAttempt { may_predate_this_agent: true, ..self }
+    }
+
+    fn status(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+        is_child_shim_running: bool,
+    ) -> Result<AttemptStatus, AgentError> {
+        let is_unrecorded_shim_alive =
+            self.unrecorded_shim.as_ref().is_some_and(|shim| context.machine.is_shim_alive(shim));
+        let possible_processes = match self.was_launched_by_this_agent || self.may_predate_this_agent {
+            true if is_child_shim_running && !is_unrecorded_shim_alive => PossibleProcesses::ShimStarting,
+            true if !is_unrecorded_shim_alive => PossibleProcesses::Unknown,
+            _ => PossibleProcesses::NotExpected,
+        };
+        let status = attempt_status::read_attempt_status(
+            context.machine,
+            &self.key,
+            &context.config.boot_id,
+            possible_processes,
+        )?;
+        match (status, self.unrecorded_shim.clone().filter(|_| is_unrecorded_shim_alive)) {
+            (AttemptStatus::NoRecords | AttemptStatus::LaunchPending, Some(shim)) => {
+                Ok(AttemptStatus::ShimAlive(shim))
+            }
+            (status, _) => {
+                self.unrecorded_shim = self.unrecorded_live_shim(context.machine, &status);
+                Ok(status)
+            }
+        }
+    }
+
+    /// The live shim, if no record names it. Remembered, because searching all processes in every reconcile costs
+    /// too much.
+    fn unrecorded_live_shim(&self, machine: &mut impl Machine, status: &AttemptStatus) -> Option<ShimRecord> {
+        let AttemptStatus::ShimAlive(shim) = status else { return None };
+        shim.process_group?; // Until its tasks run, the shim is searched again.
+        let is_recorded = !matches!(machine.launch_lock(&self.key), Ok(None));
+        if !is_recorded {
+            let (job, attempt) = (self.key.job(), self.key.attempt());
+            tracing::warn!(
+                job,
+                attempt,
+                pid = shim.pid,
+                "the records of the attempt are missing; its shim is alive and is adopted"
+            );
+        }
+        (!is_recorded).then(|| shim.clone())
+    }
+
+    /// True if the directory contains an attempt of the same number with another placement time: the server lost its
+    /// journal and the data directory is older. The old attempt is treated as not ordered until it is archived.
+    fn holds_another_placement(&self) -> bool {
+        let ordered = self.order.as_ref().map(|order| order.placed_at_ms);
+        self.placed_at_ms.is_some() && ordered.is_some() && self.placed_at_ms != ordered
+    }
+
+    /// Writes the launch intent, then starts the shim. If the intent fails, nothing was started. If the shim fails,
+    /// the failure is on disk before it is reported.
+    fn launch(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
+        let Some(order) = self.order.clone() else { return };
+        self.placed_at_ms = Some(order.placed_at_ms);
+        let intent = LaunchIntent { order, boot_id: context.config.boot_id.clone() };
+        let written = context.machine.write_launch_intent(&self.key, &intent);
+        match written.and_then(|()| context.machine.start_shim(&self.key)) {
+            Ok(()) => self.was_launched_by_this_agent = true,
+            Err(error) => self.record_launch_failure(context, error.to_string()),
+        }
+    }
+
+    fn record_launch_failure(&mut self, context: &mut ReconcileContext<'_, impl Machine>, why: String) {
+        let record = self.new_exit_record(context, Exit::NotStarted(why));
+        if let Err(error) = context.machine.write_exit_record(&self.key, &record) {
+            tracing::warn!(
+                job = self.key.job(),
+                "the exit record could not be written and is kept in memory only: {error}"
+            );
+            self.unwritten_exit = Some(record);
+        }
+    }
+
+    fn supervise(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+        shim: &ShimRecord,
+        stop: StopDecision,
+    ) -> Result<(), AgentError> {
+        if shim.process_group.is_some() {
+            self.report_started(context);
+        }
+        if stop == StopDecision::KeepRunning {
+            return Ok(());
+        }
+        if let Some(stop) = &mut self.stop_request {
+            stop.start_counting_grace(context.now.monotonic_ms);
+        }
+        self.request_stop(context.machine, context.now, stop)?;
+        self.kill_if_overdue(context.machine, context.now, shim)
+    }
+
+    /// Writes a stop record once per change of the ordered stop: the remaining grace shrinks with time, and the shim
+    /// already counts it. A later stop may only shorten the grace.
+    fn request_stop(
+        &mut self,
+        machine: &mut impl Machine,
+        now: ClockReading,
+        decision: StopDecision,
+    ) -> Result<(), AgentError> {
+        if self.stop_request.as_ref().is_some_and(|stop| stop.decision == decision) {
+            return Ok(());
+        }
+        let mut record = new_stop_record(now.wall_ms, &decision);
+        // The shim may not have read the former record yet, so a longer grace must not replace it.
+        if let Ok(Some(former)) = machine.stop_record(&self.key) {
+            record.grace_ms = record.grace_ms.min(former.grace_ms);
+        }
+        machine.write_stop_record(&self.key, &record)?;
+        let overdue_at_monotonic_ms =
+            self.stop_request.as_ref().and_then(|stop| stop.overdue_at_monotonic_ms);
+        self.stop_request =
+            Some(StopRequest { decision, unread_grace_ms: Some(record.grace_ms), overdue_at_monotonic_ms });
+        Ok(())
+    }
+
+    /// A hung shim (suspended, or stuck in the kernel) cannot end its tasks, so the agent kills them. The shim
+    /// itself is killed last, because the tasks are found by it, and then counts as lost.
+    fn kill_if_overdue(
+        &self,
+        machine: &mut impl Machine,
+        now: ClockReading,
+        shim: &ShimRecord,
+    ) -> Result<(), AgentError> {
+        let overdue_at = self.stop_request.as_ref().and_then(|stop| stop.overdue_at_monotonic_ms);
+        if overdue_at.is_none_or(|overdue_at| now.monotonic_ms < overdue_at) {
+            return Ok(());
+        }
+        if machine.kill_attempt_processes(&self.key, Some(shim))? == 0 {
+            machine.kill_shim(shim);
+        }
+        Ok(())
+    }
+
+    /// The launch lock decides the race: if a shim took it first, the shim is alive and the next reconcile adopts it.
+    fn abandon_launch(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> Result<(), AgentError> {
+        if !context.machine.abandon_launch(&self.key)? {
+            return Ok(());
+        }
+        if !self.was_launched_by_this_agent {
+            let why = "the launch was interrupted; no process of the attempt was found".to_string();
+            return self.record_exit(context, Exit::Unknown(why));
+        }
+        let shim_log = context.machine.shim_log(&self.key, REPORTED_SHIM_LOG_BYTES_MAX);
+        let why = format!("the shim exited before it started a task: {}", shim_log.trim());
+        self.record_exit(context, Exit::NotStarted(why))
+    }
+
+    fn kill_leftovers(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+        why: String,
+        shim: Option<&ShimRecord>,
+    ) -> Result<(), AgentError> {
+        if context.machine.kill_attempt_processes(&self.key, shim)? > 0 {
+            return Ok(()); // The exit is recorded when a later reconcile finds no process left.
+        }
+        self.record_exit(context, Exit::Unknown(why))
+    }
+
+    fn record_exit(
+        &self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+        exit: Exit,
+    ) -> Result<(), AgentError> {
+        let record = self.new_exit_record(context, exit);
+        context.machine.write_exit_record(&self.key, &record)
+    }
+
+    /// The exit record of an attempt that is found to be over now.
+    fn new_exit_record(&self, context: &mut ReconcileContext<'_, impl Machine>, exit: Exit) -> ExitRecord {
+        let placed_at_ms = self.placed_at_ms.or(self.order.as_ref().map(|order| order.placed_at_ms));
+        let stopped = context.machine.stop_record(&self.key).is_ok_and(|stop| stop.is_some());
+        let ended_at_ms = Some(context.now.wall_ms);
+        ExitRecord { exit, stopped, placed_at_ms: placed_at_ms.unwrap_or_default(), ended_at_ms }
+    }
+
+    /// Repeats the start report until the orders acknowledge it.
+    fn report_started(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
+        let is_unacknowledged = self.order.as_ref().is_some_and(|order| !order.started);
+        if is_unacknowledged
+            && self.start_report_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms)
+        {
+            let (node, job) = (context.config.node.clone(), self.key.job().to_string());
+            let (attempt, incarnation) = (self.key.attempt(), context.config.incarnation.clone());
+            (context.send_report)(Report::Started { node, job, attempt, incarnation });
+        }
+    }
+
+    /// Repeats the exit report. An attempt that ended before it was seen running did run, so its start is reported
+    /// first.
+    fn report_exit(&mut self, context: &mut ReconcileContext<'_, impl Machine>, record: ExitRecord) {
+        if matches!(record.exit, Exit::Code(_) | Exit::Signal(_)) && !self.start_report_timer.has_fired() {
+            self.report_started(context);
+        }
+        if self.exit_report_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms) {
+            (context.send_report)(Report::Ended {
+                node: context.config.node.clone(),
+                job: self.key.job().to_string(),
+                attempt: self.key.attempt(),
+                ended_ms_ago: record.ended_ms_ago(context.now.wall_ms),
+                exit: record.exit,
+                stopped: record.stopped,
+                incarnation: context.config.incarnation.clone(),
+            });
+        }
+    }
+
+    /// True if an attempt of another placement was archived, so that the ordered attempt can be launched.
+    fn clean_up(&mut self, machine: &mut impl Machine) -> Result<bool, AgentError> {
+        machine.clean_up(&self.key)?;
+        let Some(placed_at_ms) = self.placed_at_ms.filter(|_| self.holds_another_placement()) else {
+            return Ok(false);
+        };
+        machine.archive_attempt_dir(&self.key, placed_at_ms)?;
+        self.placed_at_ms = None;
+        self.stop_request = None;
+        // These described the archived attempt.
+        (self.was_launched_by_this_agent, self.may_predate_this_agent, self.unrecorded_shim) =
+            (false, false, None);
+        Ok(true)
+    }
+}
+
+fn new_stop_record(now_ms: i64, decision: &StopDecision) -> StopRecord {
+    match decision {
+        StopDecision::Ordered(stop) => {
+            let elapsed_ms = now_ms.saturating_sub(stop.since_ms).max(0);
+            let grace_ms = stop.grace_ms.saturating_sub(elapsed_ms).max(0);
+            StopRecord { grace_ms, why: stop.why.clone() }
+        }
+        StopDecision::KeepRunning | StopDecision::NotInOrders => StopRecord {
+            grace_ms: NOT_IN_ORDERS_GRACE_MS,
+            why: "the orders no longer contain this attempt".to_string(),
+        },
+    }
+}

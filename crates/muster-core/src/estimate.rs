@@ -1,0 +1,12 @@
+//! Estimates: runtimes, expected ends, remaining time, the workload mix and the fragmentation measured against it, and
+//! how accurate start ranges were.
+
+pub mod calibration;
+pub mod expected_end;
+pub mod fragmentation;
+pub mod gittins;
+pub mod recent;
+pub mod remaining;
+pub mod runtime_model;
+pub mod runtimes;
+pub mod workload_mix;

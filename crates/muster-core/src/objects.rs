@@ -1,0 +1,17 @@
+//! The objects of the cluster: jobs, nodes, tenants, tokens, windows, policies and settings, and the amounts that
+//! quotas and budgets count.
+
+pub mod budget;
+pub mod charge;
+pub mod demand;
+pub mod job;
+pub mod node;
+pub mod policy;
+pub mod priority;
+pub mod score;
+pub mod settings;
+pub mod shape;
+pub mod start_range;
+pub mod tenant;
+pub mod token;
+pub mod window;

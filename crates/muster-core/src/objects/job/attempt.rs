@@ -1,0 +1,279 @@
+//! An attempt: one execution of a job, with its placed tasks, stop cause, and the reports of its nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::gpu::gpu_share::Share;
+use crate::ids::{GpuId, JobId, NodeId};
+use crate::objects::demand::Demand;
+use crate::objects::job::{Exit, JobSpec};
+use crate::objects::score::Score;
+use crate::time::{SECOND, Timestamp};
+
+/// The remaining grace of an attempt that has saved its work, so that it can still exit in order.
+const SAVED_GRACE_MS: i64 = 2 * SECOND;
+
+/// One execution of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Counts from 1.
+    pub number: u32,
+    /// Leader epoch in which it was placed.
+    pub epoch: u64,
+    /// Effective priority at its placement.
+    #[serde(default)]
+    pub effective_priority: Option<i64>,
+    /// Runtime estimate at its placement, if the job has no time limit.
+    #[serde(default)]
+    pub expected_ms: Option<i64>,
+    /// It was backfilled on its runtime estimate: if it overruns, the jobs it passed may preempt it.
+    #[serde(default)]
+    pub revocable: bool,
+    /// Score of its placement, if there were alternatives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<Box<Score>>,
+    /// Tasks with their nodes and GPUs. Together they are the leases of the attempt.
+    pub tasks: Vec<PlacedTask>,
+    /// Sum of the power limits of its GPUs at its placement.
+    pub milliwatts: u64,
+    /// Power limit that policies set for each of its GPUs at its placement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_milliwatts_max: Option<u64>,
+    /// Its leases are charged from here.
+    pub placed_at: Timestamp,
+    /// When all its nodes had reported running processes.
+    #[serde(default)]
+    pub started_at: Option<Timestamp>,
+    /// Its last reported checkpoint.
+    #[serde(default)]
+    pub saved_at: Option<Timestamp>,
+    #[serde(default)]
+    pub stopping: Option<Stopping>,
+    #[serde(default)]
+    pub reports: NodeReports,
+}
+
+impl Attempt {
+    /// A newly placed attempt, with its number and leader epoch, and without reports.
+    pub(crate) fn placed(
+        (number, epoch): (u32, u64),
+        (effective, expected_ms): (Option<i64>, Option<i64>),
+        tasks: &[PlacedTask],
+        placed_at: Timestamp,
+    ) -> Attempt {
+        Attempt {
+            number,
+            epoch,
+            effective_priority: effective,
+            expected_ms,
+            revocable: false,
+            score: None,
+            tasks: tasks.to_vec(),
+            milliwatts: 0,
+            gpu_milliwatts_max: None,
+            placed_at,
+            started_at: None,
+            saved_at: None,
+            stopping: None,
+            reports: NodeReports::default(),
+        }
+    }
+
+    /// Its quota usage.
+    pub fn demand(&self, spec: &JobSpec) -> Demand {
+        Demand { milliwatts: self.milliwatts, ..spec.demand_of(&self.tasks) }
+    }
+
+    pub fn gpus(&self) -> impl Iterator<Item = GpuId> + '_ {
+        self.tasks
+            .iter()
+            .flat_map(|task| task.gpus.iter().map(|index| GpuId { node: task.node.clone(), index: *index }))
+    }
+
+    /// Number of GPUs it holds; a share of a GPU counts as one.
+    pub fn gpu_count(&self) -> u64 {
+        self.tasks.iter().map(|task| task.gpus.len() as u64).sum()
+    }
+
+    /// GPUs it holds in thousandths, shares counted in part.
+    pub fn gpu_milli(&self) -> u64 {
+        self.tasks.iter().map(PlacedTask::gpu_milli).sum()
+    }
+
+    pub fn nodes(&self) -> BTreeSet<NodeId> {
+        self.tasks.iter().map(|task| task.node.clone()).collect()
+    }
+
+    /// The phase name as users see it.
+    pub fn phase_name(&self) -> &'static str {
+        match (&self.stopping, self.started_at) {
+            (Some(_), _) => "Stopping",
+            (None, Some(_)) => "Running",
+            (None, None) => "Starting",
+        }
+    }
+}
+
+/// The order to stop an attempt: its cause, time and grace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopping {
+    pub cause: StopCause,
+    pub since: Timestamp,
+    /// Time until the processes are killed; shorter once the attempt has saved its work.
+    pub grace_ms: i64,
+}
+
+impl Stopping {
+    /// The new grace of an attempt that reports a checkpoint now, if it is shorter. Only a job that will run again is
+    /// given time for its checkpoint; a job that ends for good keeps the rest of the grace for its own cleanup.
+    pub(crate) fn grace_ms_once_saved(&self, now: Timestamp) -> Option<i64> {
+        let shorter = now.since(self.since).saturating_add(SAVED_GRACE_MS);
+        (self.cause.comes_back() && shorter < self.grace_ms).then_some(shorter)
+    }
+}
+
+/// Why an attempt was ordered to stop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cause", rename_all = "kebab-case")]
+pub enum StopCause {
+    /// A user cancelled the job.
+    Cancelled {
+        by: String,
+        /// Empty if unknown.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
+    },
+    /// Its time limit passed.
+    TimeLimit,
+    /// A preemptor needs its resources.
+    Preempted { by: JobId },
+    /// A user or operator requeued the job.
+    Requeued {
+        by: String,
+        /// Empty if unknown.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        why: String,
+    },
+    /// A user or operator holds the job: it does not start again by itself.
+    Held {
+        by: String,
+        /// May be empty.
+        #[serde(default)]
+        why: String,
+    },
+    /// Another task of the gang has failed.
+    GangFailed,
+}
+
+impl StopCause {
+    /// A user cancelled the job and gave no reason.
+    pub(crate) fn cancelled(by: &str) -> StopCause {
+        StopCause::Cancelled { by: by.to_string(), why: String::new() }
+    }
+
+    /// A user requeued the job and gave no reason.
+    pub(crate) fn requeued(by: &str) -> StopCause {
+        StopCause::Requeued { by: by.to_string(), why: String::new() }
+    }
+
+    /// True if the job runs again later, from its last checkpoint.
+    fn comes_back(&self) -> bool {
+        match self {
+            StopCause::Preempted { .. } | StopCause::Requeued { .. } | StopCause::Held { .. } => true,
+            StopCause::Cancelled { .. } | StopCause::TimeLimit | StopCause::GangFailed => false,
+        }
+    }
+}
+
+/// A task with its node and GPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedTask {
+    /// Rank within the gang, from 0.
+    pub rank: u32,
+    /// Index of its task group in `JobSpec::tasks`.
+    pub group: u32,
+    pub node: NodeId,
+    pub gpus: Vec<u8>,
+    /// Its share of the device; `None` for whole devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<Box<Share>>,
+}
+
+impl PlacedTask {
+    /// Thousandths of each of its devices that it holds.
+    pub fn milli_each(&self) -> u64 {
+        self.share.as_ref().map_or(1_000, |share| u64::from(share.compute_milli))
+    }
+
+    /// GPUs it holds in thousandths, shares counted in part.
+    pub fn gpu_milli(&self) -> u64 {
+        self.milli_each() * self.gpus.len() as u64
+    }
+
+    /// Its devices, each with its node.
+    pub fn devices(&self) -> impl Iterator<Item = (&NodeId, u8)> {
+        self.gpus.iter().map(|gpu| (&self.node, *gpu))
+    }
+}
+
+/// The report of each node, sorted by node. Most attempts run on one node, for which a map would waste memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<NodeId, NodeReport>", into = "BTreeMap<NodeId, NodeReport>")]
+pub struct NodeReports(Vec<(NodeId, NodeReport)>);
+
+impl NodeReports {
+    pub fn get(&self, node: &NodeId) -> Option<&NodeReport> {
+        self.position(node).ok().map(|index| &self.0[index].1)
+    }
+
+    /// All reports, in order of node.
+    pub fn values(&self) -> impl Iterator<Item = &NodeReport> {
+        self.0.iter().map(|(_, report)| report)
+    }
+
+    /// Stores the report of a node, in place of its earlier one.
+    pub(crate) fn insert(&mut self, node: &NodeId, report: NodeReport) {
+        match self.position(node) {
+            Ok(index) => self.0[index].1 = report,
+            Err(index) => {
+                if self.0.is_empty() {
+                    self.0.reserve_exact(1);
+                }
+                self.0.insert(index, (node.clone(), report));
+            }
+        }
+    }
+
+    fn position(&self, node: &NodeId) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| other.cmp(node))
+    }
+}
+
+impl From<BTreeMap<NodeId, NodeReport>> for NodeReports {
+    fn from(reports: BTreeMap<NodeId, NodeReport>) -> NodeReports {
+        NodeReports(reports.into_iter().collect())
+    }
+}
+
+impl From<NodeReports> for BTreeMap<NodeId, NodeReport> {
+    fn from(reports: NodeReports) -> BTreeMap<NodeId, NodeReport> {
+        reports.0.into_iter().collect()
+    }
+}
+
+/// The last report of a node about its tasks of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "part", rename_all = "kebab-case")]
+pub enum NodeReport {
+    Started,
+    /// The processes are gone.
+    Ended {
+        exit: Exit,
+        /// They had been ordered to stop before.
+        stopped: bool,
+        /// When they were gone, if the node knows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended_at: Option<Timestamp>,
+    },
+}

@@ -1,0 +1,173 @@
+//! The settings of the cluster that decisions depend on. They enter the state by an event, so that replay decides under
+//! the same rules.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::{HOUR, MINUTE, SECOND};
+
+/// The objective of the queue order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Objective {
+    /// Fairness: orders by priority, aging and fair share.
+    #[default]
+    Fair,
+    /// Short completion times (SRPT): least remaining GPU time first, and long jobs are preempted if that gains more
+    /// than it costs.
+    Fast,
+}
+
+/// What happens to idle GPUs whose MIG layout does not fit the waiting jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Repartition {
+    Off,
+    /// `muster why` proposes the layout, and an operator applies it.
+    #[default]
+    Propose,
+    /// Simulated devices are repartitioned at once; for others the layout is proposed.
+    Apply,
+}
+
+/// What happens when a policy fails: it times out, raises an error, or returns an invalid answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyFailure {
+    /// Fail closed: the jobs in question wait, and no job is preempted for them.
+    #[default]
+    Closed,
+    /// Fail open: the policy is ignored.
+    Open,
+}
+
+/// The weight of each term of a score, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Weights {
+    pub fragmentation: u32,
+    pub locality: u32,
+    pub health: u32,
+    pub policy: u32,
+}
+
+impl Default for Weights {
+    fn default() -> Weights {
+        Weights { fragmentation: 1_000, locality: 1_000, health: 1_000, policy: 1_000 }
+    }
+}
+
+/// Settings that the planner and the guards of `decide` read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    pub objective: Objective,
+    /// Priority of a job if neither the job nor its tenant sets one.
+    pub default_priority: u32,
+    /// Most jobs in the queue.
+    pub queue_size_max: u64,
+    /// Most jobs of one tenant that have not ended, waiting or running; 0 for no limit. The default fits two of the
+    /// largest arrays.
+    pub tenant_jobs_max: u64,
+    /// Aging starts after this wait.
+    pub aging_after_ms: i64,
+    /// Priority that aging adds per further minute.
+    pub aging_per_minute: u32,
+    /// Most priority that aging adds.
+    pub aging_max: u32,
+    /// Largest fair-share penalty, for a tenant far above its fair share; a tenant at its share has half of it. 0
+    /// disables the penalty.
+    pub fair_share_max: u32,
+    /// Half-life of past usage in the fair share.
+    pub usage_half_life_ms: i64,
+    /// After this wait a job is overdue: it precedes all but operator priority, and only jobs with a time limit may
+    /// backfill ahead of it. This bounds every wait.
+    pub max_wait_ms: i64,
+    /// Number of blocked jobs at the head of the queue that get a reservation, which no backfilled job may delay.
+    pub reservations: u32,
+    /// Stop reserving once reservations cover 1/N of the nodes: free resources on reserved nodes may stay idle.
+    pub reserve_one_node_in: u32,
+    /// Runtime estimate of a job without a time limit while its owner has no job history.
+    pub default_runtime_ms: i64,
+    /// Whether preemption is enabled.
+    pub preemption: bool,
+    /// A job that has run for less than this is not preempted.
+    pub preemption_min_runtime_ms: i64,
+    /// A job that was preempted before is protected for this long after it runs again.
+    pub preemption_cooldown_ms: i64,
+    /// Grace between SIGTERM and SIGKILL.
+    pub stop_grace_ms: i64,
+    /// How long a claim holds freed space for the preemptor after its victims are gone.
+    pub claim_ms: i64,
+    /// Backoff after a failed launch, doubled each time up to ten minutes.
+    pub launch_backoff_ms: i64,
+    /// How long the state keeps outcomes of ended jobs and idempotency keys.
+    pub memory_ms: i64,
+    /// Most ended jobs, and most idempotency keys, in the state; older ones are read from the tables.
+    pub remembered_max: u64,
+    /// Whether jobs with several tasks are accepted.
+    pub gangs: bool,
+    /// Whether hot GPUs are avoided.
+    pub thermal: bool,
+    /// Temperature in °C above which a GPU gets no job for the cooling period.
+    pub thermal_limit_c: i32,
+    /// Length of the cooling period.
+    pub cooling_ms: i64,
+    /// Whether checkpointing jobs are moved so that waiting jobs fit, if the gain exceeds the cost.
+    pub defragment: bool,
+    pub weights: Weights,
+    pub repartition: Repartition,
+    /// Repartitioning considers only jobs that have waited this long.
+    pub repartition_after_ms: i64,
+    /// A repartitioned GPU keeps its layout for this long.
+    pub repartition_cooldown_ms: i64,
+    /// The active ruleset of the policies; `None` selects the only one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ruleset: Option<String>,
+    pub policy_failure: PolicyFailure,
+    /// Offset of local time from UTC in minutes, for policies that read the hour.
+    pub utc_offset_minutes: i32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            objective: Objective::Fair,
+            default_priority: 100,
+            queue_size_max: 1_000_000,
+            tenant_jobs_max: 200_000,
+            aging_after_ms: 5 * MINUTE,
+            aging_per_minute: 10,
+            aging_max: 500,
+            // Never more than the difference between two adjacent tiers.
+            fair_share_max: 400,
+            usage_half_life_ms: 7 * 24 * HOUR,
+            max_wait_ms: 12 * HOUR,
+            reservations: 16,
+            reserve_one_node_in: 8,
+            default_runtime_ms: HOUR,
+            preemption: true,
+            preemption_min_runtime_ms: 0,
+            preemption_cooldown_ms: 10 * MINUTE,
+            stop_grace_ms: 30 * SECOND,
+            claim_ms: MINUTE,
+            launch_backoff_ms: 5 * SECOND,
+            memory_ms: 24 * HOUR,
+            remembered_max: 100_000,
+            gangs: true,
+            thermal: true,
+            thermal_limit_c: 75,
+            cooling_ms: 5 * MINUTE,
+            defragment: false,
+            weights: Weights::default(),
+            repartition: Repartition::Propose,
+            repartition_after_ms: MINUTE,
+            repartition_cooldown_ms: 10 * MINUTE,
+            ruleset: None,
+            policy_failure: PolicyFailure::Closed,
+            utc_offset_minutes: 0,
+        }
+    }
+}
+
+/// The highest priority of a job.
+pub const PRIORITY_MAX: u32 = 10_000;

@@ -1,0 +1,102 @@
+//! Query lines of a scenario: dry runs, receipts, remedies, scores, node states and charges.
+
+use std::collections::BTreeSet;
+
+use muster_core::objects::job::Job;
+use muster_core::planner::{Remedy, dry_run, remedies};
+use muster_core::time::{MINUTE, SECOND};
+use muster_core::{Event, NodeId};
+
+use super::line::{Line, span};
+use super::runner::ScenarioRunner;
+
+impl ScenarioRunner {
+    pub fn dry_run(&mut self, line: &Line) -> Result<(), String> {
+        let found = dry_run(&self.world.state, &self.spec(line)?, self.world.now);
+        let shown = match (&found.start, &found.eviction) {
+            (Some(tasks), _) => {
+                let gpus = tasks
+                    .iter()
+                    .flat_map(|task| task.gpus.iter().map(move |gpu| format!("{}/gpu-{gpu}", task.node)));
+                format!("would start  {}", gpus.collect::<Vec<_>>().join(" "))
+            }
+            (None, Some(eviction)) => {
+                let victims: Vec<String> =
+                    eviction.victims.iter().map(|victim| format!("`{victim}`")).collect();
+                let nodes: BTreeSet<String> =
+                    eviction.tasks.iter().map(|task| task.node.to_string()).collect();
+                let nodes: Vec<String> = nodes.into_iter().collect();
+                format!("would preempt  {} on {}", victims.join(" "), nodes.join(" "))
+            }
+            (None, None) => {
+                let sentences: Vec<String> =
+                    found.verdict.reasons.iter().map(|reason| reason.sentence()).collect();
+                format!("would wait  {}", sentences.join("; "))
+            }
+        };
+        let position = found.position;
+        let shown = format!("{}  {shown} ({} of {})", line.object(), position.position, position.of);
+        self.shown.push(self.with_names(&shown));
+        Ok(())
+    }
+
+    /// Show the last preemption receipt of a job.
+    pub fn receipt(&mut self, line: &Line) -> Result<(), String> {
+        let job = self.job(line.object())?;
+        let mut receipts = self.world.events.iter().filter_map(|event| match event {
+            Event::AttemptEnded { job: of, receipt: Some(receipt), .. } if *of == job => Some(receipt),
+            _ => None,
+        });
+        let last = receipts.next_back().ok_or("the job has no receipt")?;
+        let shown = format!(
+            "{}  lost {}s of GPU time to `{}`, ran {}s",
+            line.object(),
+            last.lost_gpu_ms / SECOND as u64,
+            last.by,
+            last.ran_ms / SECOND
+        );
+        self.shown.push(self.with_names(&shown));
+        Ok(())
+    }
+
+    /// Show the state of a node, its actor and its reason.
+    pub fn show_node(&mut self, line: &Line) -> Result<(), String> {
+        let id: NodeId = line.object().parse().unwrap();
+        let node = self.world.state.nodes.get(&id).ok_or("no such node")?;
+        let (state, minutes) = (&node.state, node.state.since.0 / MINUTE);
+        self.shown
+            .push(format!("{id}  {:?} by {} since minute {minutes}: {}", state.status, state.by, state.why));
+        Ok(())
+    }
+
+    /// Show the score of a placement, term by term.
+    pub fn score(&mut self, line: &Line) -> Result<(), String> {
+        let job = self.job(line.object())?;
+        let attempt =
+            self.world.state.jobs.get(&job).and_then(Job::attempt).ok_or("the job has no placement")?;
+        let shown = match &attempt.score {
+            None => "was not compared".to_string(),
+            Some(score) => {
+                let terms = score.terms.iter().map(|term| format!("{} {}, ", term.name.as_str(), term.milli));
+                format!("{}{} compared", terms.collect::<String>(), score.compared)
+            }
+        };
+        self.shown.push(format!("{}  {shown}", line.object()));
+        Ok(())
+    }
+
+    pub fn remedies(&mut self, line: &Line) -> Result<(), String> {
+        let job = self.job(line.object())?;
+        let found = remedies(&self.world.state, &self.world.by, job, self.world.now);
+        let phrases: Vec<String> = found.iter().map(Remedy::phrase).collect();
+        self.shown.push(format!("{}  remedies: {}", line.object(), phrases.join(" · ")));
+        Ok(())
+    }
+
+    /// `used TENANT SPAN`: the GPU time charged so far.
+    pub fn used(&mut self, line: &Line) -> Result<(), String> {
+        let used = self.world.state.ledger.account(&line.object().parse().unwrap()).used;
+        let expected = line.plain.get(1).map(|text| span(text) as u64);
+        if expected == Some(used.gpu_ms) { Ok(()) } else { Err(format!("{} GPU-ms were used", used.gpu_ms)) }
+    }
+}

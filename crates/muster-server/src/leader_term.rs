@@ -1,0 +1,170 @@
+//! The term of one leader: recovery from savepoint and journal, lease renewal, commands, hand-over. No thread and no
+//! blocking here: `engine_loop.rs` runs it on the engine's thread, the simulator in simulated time.
+//!
+//! A server acts only while its leader lease is valid. Its age counts on the server's own monotonic clock from before
+//! the renewal was sent, and the server stops acting at two thirds of the lease: it has stepped down before a standby
+//! can take over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::objects::settings::Settings;
+use muster_core::objects::tenant::TenantConfig;
+use muster_core::{Actor, Command, State};
+use muster_store::{Journal, Savepoints, StoreError};
+use tokio::sync::oneshot;
+use tracing::warn;
+
+use crate::clock::Clock;
+use crate::cluster::CommandRequest;
+use crate::engine::{Engine, ProcessedRequests};
+use crate::savepoint;
+
+/// Duration of the leader lease. Three renewals fit into it, and a takeover after a crash takes about this long.
+pub const LEADER_LEASE: Duration = Duration::from_secs(6);
+/// Interval of `Command::Tick`, which checks everything that depends on time.
+pub const TICK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The leader's engine and its lease.
+pub struct LeaderTerm {
+    engine: Engine,
+    lease: LeaderLease,
+    last_tick: Duration,
+}
+
+impl LeaderTerm {
+    /// Recover the state from the newest savepoint and the journal after it. `since` is the time just before the lease
+    /// was requested.
+    pub fn recover(
+        journal: &mut dyn Journal,
+        savepoints: &dyn Savepoints,
+        clock: &Arc<dyn Clock>,
+        epoch: u64,
+        since: Duration,
+    ) -> Result<LeaderTerm, StoreError> {
+        let mut state = load_newest_savepoint(savepoints)?;
+        journal.replay(state.seq, &mut |entry| {
+            state.apply(&entry.event);
+            Ok(())
+        })?;
+        let mut lease = LeaderLease { renewed_at: since, clock: clock.clone() };
+        // Recovery may take longer than the lease; then the renewal fails, because another server may lead by now.
+        lease.renew(journal)?;
+        Ok(LeaderTerm { engine: Engine::new(state, clock.clone(), epoch), lease, last_tick: clock.elapsed() })
+    }
+
+    /// Put the leader's settings into force, and create the tenant `default` at the first start.
+    pub fn apply_initial_commands(
+        &mut self,
+        journal: &mut dyn Journal,
+        settings: &Settings,
+    ) -> Result<ProcessedRequests, StoreError> {
+        let mut commands = vec![Command::Configure { settings: Box::new(settings.clone()) }];
+        if self.state().tenants.is_empty()
+            && let Ok(id) = "default".parse()
+        {
+            commands.push(Command::CreateTenant { id, config: Box::new(TenantConfig::unlimited("default")) });
+        }
+        self.engine.process_requests(journal, commands.into_iter().map(system_request).collect())
+    }
+
+    /// Renew the lease when a third of it has passed.
+    pub fn renew_lease_if_due(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+        self.lease.renew_if_due(journal)
+    }
+
+    /// Process a batch of requests, with a tick if one is due, unless the lease is too old.
+    ///
+    /// After an error the working state may be ahead of the journal, and this term is over.
+    pub fn process_requests(
+        &mut self,
+        journal: &mut dyn Journal,
+        mut requests: Vec<CommandRequest>,
+    ) -> Result<ProcessedRequests, StoreError> {
+        let elapsed = self.lease.clock.elapsed();
+        if elapsed.saturating_sub(self.last_tick) >= TICK_INTERVAL {
+            self.last_tick = elapsed;
+            requests.push(system_request(Command::Tick));
+        }
+        self.lease.check_not_expired()?;
+        self.engine.process_requests(journal, requests)
+    }
+
+    /// The working state. Between batches it equals the durable state.
+    pub fn state(&self) -> &State {
+        self.engine.state()
+    }
+
+    pub fn epoch(&self) -> u64 {
+        self.engine.epoch()
+    }
+
+    /// End the term in order: write a savepoint for a quick start, and release the lease so that a standby can take over
+    /// at once.
+    pub fn hand_over(&mut self, journal: &mut dyn Journal, savepoints: &dyn Savepoints) {
+        if let Err(fault) = self.engine.record_counted_refusals(journal) {
+            // The working state is ahead of the journal now, so it must not be saved.
+            warn!(%fault, "aggregated refusals were not written to the audit log, and no savepoint was written");
+            return;
+        }
+        let state = self.state();
+        if let Err(fault) = savepoints.save(state.seq, &savepoint::write(state)) {
+            warn!(%fault, "cannot write a savepoint; the next start replays more of the journal");
+        }
+        if let Err(fault) = journal.resign() {
+            warn!(%fault, "cannot release the leader lease; it expires by itself");
+        }
+    }
+}
+
+/// The newest savepoint that this release can read, or the empty state.
+fn load_newest_savepoint(savepoints: &dyn Savepoints) -> Result<State, StoreError> {
+    let mut before = None;
+    while let Some(found) = savepoints.newest(before)? {
+        match savepoint::read(&found.bytes) {
+            Ok(state) => return Ok(state),
+            Err(problem) => {
+                // The journal holds all events, so an unreadable savepoint only costs time.
+                warn!(seq = found.seq, %problem, "skipping an unreadable savepoint");
+                before = Some(found.seq);
+            }
+        }
+    }
+    Ok(State::empty())
+}
+
+fn system_request(command: Command) -> CommandRequest {
+    let (reply, _) = oneshot::channel();
+    CommandRequest { by: Actor::system(), command, reply }
+}
+
+/// The leader lease of this server, as far as this server can be sure of it.
+struct LeaderLease {
+    /// Monotonic time just before the last successful renewal was sent.
+    renewed_at: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl LeaderLease {
+    fn renew_if_due(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+        if self.time_since_renewal() < LEADER_LEASE / 3 { Ok(()) } else { self.renew(journal) }
+    }
+
+    fn renew(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+        let sent = self.clock.elapsed();
+        journal.renew_lease(LEADER_LEASE.as_millis() as i64)?;
+        self.renewed_at = sent;
+        Ok(())
+    }
+
+    fn check_not_expired(&self) -> Result<(), StoreError> {
+        if self.time_since_renewal() < LEADER_LEASE * 2 / 3 {
+            return Ok(());
+        }
+        Err(StoreError::NotLeader { why: "the lease was not renewed in time".to_string() })
+    }
+
+    fn time_since_renewal(&self) -> Duration {
+        self.clock.elapsed().saturating_sub(self.renewed_at)
+    }
+}

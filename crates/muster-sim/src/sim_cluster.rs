@@ -1,0 +1,615 @@
+//! The fault simulator: a whole cluster on one thread (servers, database, agents, machines, network, users and
+//! operators), from one seed.
+//!
+//! Servers and agents run production code. Clocks, randomness, disks, processes and the network are simulated;
+//! messages can be delayed, lost or duplicated. The laws are checked after every event. At the end of a schedule
+//! all faults are removed and the cluster must come to rest.
+
+mod actions;
+mod clients;
+mod clock;
+mod healing;
+mod laws;
+mod machine;
+mod network;
+mod paused;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use muster_agent::clock::ClockReading;
+use muster_agent::reconciler::Reconciler;
+use muster_core::objects::settings::Settings;
+use muster_core::{Answer, NodeId, Timestamp};
+use muster_protocol::agent::{Orders, Registration, Report};
+use muster_server::cluster::CommandError;
+use muster_store::Entry;
+use muster_store::memory::{MemoryConnection, MemoryDatabase, SimulatedFault};
+
+use crate::fault_schedule::FaultSchedule;
+use crate::random::Random;
+use clients::Clients;
+use clock::{MachineClock, SimTime};
+use laws::{BrokenLaw, Laws};
+use machine::{AgentMachine, MachineEvent, SimMachine};
+use network::NetworkConditions;
+use paused::Pausable;
+use server::{EngineStep, ServerProcess};
+
+const HEARTBEAT_INTERVAL_MS: i64 = 2_000;
+/// The longest time from the end of all faults until the cluster is at rest.
+const REST_TIMEOUT_MS: i64 = 3_600_000;
+
+/// The counts of a run that broke no law.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunSummary {
+    /// Simulated events, including those after the end of all faults.
+    pub steps: u64,
+    /// Journal entries.
+    pub entries: u64,
+    /// Accepted jobs.
+    pub jobs: u64,
+    pub simulated_ms: i64,
+    /// Leader terms.
+    pub leaderships: u64,
+    /// The number of journal events of each kind.
+    pub events: BTreeMap<&'static str, u64>,
+}
+
+/// A run that broke a law.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFailure {
+    pub law: String,
+    pub step: u64,
+}
+
+/// Runs a schedule until the cluster is at rest.
+pub fn run_schedule(schedule: &FaultSchedule) -> Result<RunSummary, RunFailure> {
+    let mut cluster = SimCluster::new(schedule);
+    cluster.run_catching_panics()
+}
+
+/// Runs a schedule and returns a line for each simulated event.
+pub fn run_schedule_traced(schedule: &FaultSchedule) -> (Result<RunSummary, RunFailure>, Vec<String>) {
+    let mut cluster = SimCluster::new(schedule);
+    cluster.trace = Some(Vec::new());
+    (cluster.run_catching_panics(), cluster.trace.unwrap_or_default())
+}
+
+/// Runs a schedule and returns its journal.
+pub fn journal_of_schedule(schedule: &FaultSchedule) -> Result<Vec<Entry>, RunFailure> {
+    let mut cluster = SimCluster::new(schedule);
+    let outcome =
+        cluster.run_until_rest().and_then(|()| cluster.database.entries().map_err(|fault| fault.to_string()));
+    outcome.map_err(|law| RunFailure { law, step: cluster.steps })
+}
+
+/// A scheduled event of the simulation.
+#[derive(Debug)]
+enum SimEvent {
+    Engine(usize),
+    Planner(usize),
+    Dispatch(usize),
+    HeartbeatCheck(usize),
+    WriteSavepoint(usize),
+    Agent(usize),
+    Machine(usize, u64, MachineEvent),
+    ToServer(usize, ServerMessage),
+    ToNode(usize, Box<Orders>),
+    ToUser(u64, Result<Answer, CommandError>),
+    RetryRequest(u64),
+    ApplyAction(usize),
+    RestartServer(usize),
+    RestartAgent(usize),
+    BootNode(usize),
+    ReconnectDatabase(usize),
+    Resume(Pausable),
+    CleanUp,
+}
+
+#[derive(Debug)]
+enum ServerMessage {
+    Report(Box<Report>),
+    Request(u64),
+}
+
+/// The machine of a server process, which may be down.
+struct ServerHost {
+    name: String,
+    clock: MachineClock,
+    connection: MemoryConnection,
+    process: Option<ServerProcess>,
+    paused_until_ms: i64,
+    /// When each thread wakes next; other wake events are stale.
+    thread_wakes_at_ms: BTreeMap<&'static str, i64>,
+}
+
+/// A node and its agent.
+struct SimNode {
+    registration: Registration,
+    clock: MachineClock,
+    host: SimMachine,
+    is_powered_on: bool,
+    agent: Option<Reconciler<AgentMachine>>,
+    agent_starts: u64,
+    agent_wakes_at_ms: i64,
+    agent_paused_until_ms: i64,
+    /// Agent, shims and tasks do nothing until then.
+    frozen_until_ms: i64,
+}
+
+impl SimNode {
+    /// A node that is powered on, without an agent.
+    fn new(registration: Registration, seed: u64, clock: MachineClock) -> SimNode {
+        SimNode {
+            registration,
+            host: SimMachine::new(seed, &clock),
+            clock,
+            is_powered_on: true,
+            agent: None,
+            agent_starts: 0,
+            agent_wakes_at_ms: 0,
+            agent_paused_until_ms: 0,
+            frozen_until_ms: 0,
+        }
+    }
+}
+
+struct SimCluster<'a> {
+    schedule: &'a FaultSchedule,
+    time: SimTime,
+    random: Random,
+    event_queue: BTreeMap<(i64, u64), SimEvent>,
+    events_queued: u64,
+    /// The events of paused components.
+    deferred_events: BTreeMap<Pausable, Vec<SimEvent>>,
+    database: MemoryDatabase,
+    servers: Vec<ServerHost>,
+    nodes: Vec<SimNode>,
+    node_names: Vec<String>,
+    network: NetworkConditions,
+    /// Until when each pair of server and node is partitioned.
+    partitions: BTreeMap<(usize, usize), i64>,
+    clients: Clients,
+    settings: Settings,
+    laws: Laws,
+    steps: u64,
+    is_healed: bool,
+    /// A line for each event, if requested.
+    trace: Option<Vec<String>>,
+}
+
+impl<'a> SimCluster<'a> {
+    fn new(schedule: &'a FaultSchedule) -> SimCluster<'a> {
+        let time = SimTime::default();
+        let mut random = Random(schedule.seed ^ 0x5eed);
+        let database = MemoryDatabase::default();
+        let servers = (0..schedule.server_count).map(|index| ServerHost {
+            name: format!("server-{index}"),
+            clock: MachineClock::new(&time),
+            connection: database.connect(),
+            process: None,
+            paused_until_ms: 0,
+            thread_wakes_at_ms: BTreeMap::new(),
+        });
+        let servers = servers.collect();
+        let node_names: Vec<String> =
+            (0..schedule.node_gpus.len()).map(|index| format!("n{index}")).collect();
+        let nodes = node_names.iter().zip(&schedule.node_gpus).map(|(name, gpus)| {
+            SimNode::new(machine::registration(name, *gpus), random.next_u64(), MachineClock::new(&time))
+        });
+        let nodes = nodes.collect();
+        let settings = Settings {
+            stop_grace_ms: 2_000,
+            preemption_cooldown_ms: 5_000,
+            claim_ms: 10_000,
+            max_wait_ms: 120_000,
+            cooling_ms: 10_000,
+            ..Settings::default()
+        };
+        let network = NetworkConditions { until_ms: 0, loss_per_mille: 0, delay_ms_max: 20 };
+        let mut cluster = SimCluster {
+            schedule,
+            time,
+            random,
+            event_queue: BTreeMap::new(),
+            events_queued: 0,
+            deferred_events: BTreeMap::new(),
+            database,
+            servers,
+            nodes,
+            node_names,
+            network,
+            partitions: BTreeMap::new(),
+            clients: Clients::new(schedule),
+            settings,
+            laws: Laws::new(!schedule.actions.iter().any(|(_, action)| action.disturbs_clocks())),
+            steps: 0,
+            is_healed: false,
+            trace: None,
+        };
+        (0..cluster.servers.len()).for_each(|server| cluster.start_server(server));
+        (0..cluster.nodes.len()).for_each(|node| cluster.start_agent(node));
+        for index in 0..schedule.actions.len() {
+            cluster.schedule_at(schedule.actions[index].0, SimEvent::ApplyAction(index));
+        }
+        cluster
+    }
+
+    fn summary(&self) -> RunSummary {
+        let jobs = self.laws.expected_state().next_job - 1;
+        let (leaderships, events) = self.laws.leaderships_and_events();
+        let entries = self.laws.published_count();
+        RunSummary { steps: self.steps, entries, jobs, simulated_ms: self.time.ms(), leaderships, events }
+    }
+
+    /// Reports a panic as a broken law.
+    fn run_catching_panics(&mut self) -> Result<RunSummary, RunFailure> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.run_until_rest()));
+        let outcome = outcome.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
+            Err(format!("panicked: {}", text.unwrap_or_default()))
+        });
+        outcome.map(|()| self.summary()).map_err(|law| RunFailure { law, step: self.steps })
+    }
+
+    fn run_until_rest(&mut self) -> Result<(), BrokenLaw> {
+        while self.steps < self.schedule.steps {
+            self.step()?;
+        }
+        self.heal();
+        let until = self.time.ms() + REST_TIMEOUT_MS;
+        while self.time.ms() < until {
+            self.step()?;
+            if self.laws.check_rest().is_ok()
+                && self.clients.all_answered()
+                && self.uncleaned_node().is_none()
+            {
+                return self.check_final_state();
+            }
+        }
+        self.laws.check_rest()?;
+        if let Some(node) = self.uncleaned_node() {
+            return Err(format!("{node} still has attempts that were not cleaned up"));
+        }
+        Err("a client request was never answered".to_string())
+    }
+
+    /// A node with an attempt that is not cleaned up.
+    fn uncleaned_node(&self) -> Option<&str> {
+        let node = self.nodes.iter().position(|node| !node.host.is_clean())?;
+        self.node_names.get(node).map(String::as_str)
+    }
+
+    /// At rest, the state of the leader equals the state of the journal.
+    fn check_final_state(&mut self) -> Result<(), BrokenLaw> {
+        let leader = self
+            .servers
+            .iter()
+            .filter_map(|host| host.process.as_ref()?.state())
+            .max_by_key(|state| state.seq);
+        leader.map_or(Ok(()), |state| self.laws.check_leader_state(state))
+    }
+
+    fn step(&mut self) -> Result<(), BrokenLaw> {
+        let Some(((at, _), event)) = self.event_queue.pop_first() else {
+            return Err("the event queue is empty before the cluster is at rest".to_string());
+        };
+        self.time.set(at);
+        self.database.set_clock_ms(clock::SIM_START_UNIX_MS + at);
+        self.handle_event(event)?;
+        self.collect_machine_events()
+    }
+
+    // ---- time
+
+    fn now(&self) -> i64 {
+        self.time.ms()
+    }
+
+    fn schedule_at(&mut self, ms: i64, event: SimEvent) {
+        self.events_queued += 1;
+        self.event_queue.insert((ms.max(self.now()), self.events_queued), event);
+    }
+
+    fn schedule_after(&mut self, from_ms: i64, to_ms: i64, event: SimEvent) {
+        let ms = self.now() + self.random.between(from_ms, to_ms);
+        self.schedule_at(ms, event);
+    }
+
+    fn handle_event(&mut self, event: SimEvent) -> Result<(), BrokenLaw> {
+        let Some(event) = self.defer_if_paused(event) else { return Ok(()) };
+        if !self.is_current(&event) {
+            return Ok(());
+        }
+        self.steps += 1;
+        self.trace_line(|| format!("{event:?}"));
+        match event {
+            SimEvent::Engine(server) => return self.run_engine(server),
+            SimEvent::Planner(server) => self.run_planner(server),
+            SimEvent::Dispatch(server) => self.run_dispatch(server),
+            SimEvent::HeartbeatCheck(server) => self.check_heartbeats(server),
+            SimEvent::WriteSavepoint(server) => self.write_savepoint(server),
+            SimEvent::Agent(node) => self.run_agent(node, None),
+            SimEvent::Machine(node, _, machine_event) => self.nodes[node].host.handle_event(machine_event),
+            SimEvent::ToServer(server, message) => self.deliver_to_server(server, message),
+            SimEvent::ToNode(node, orders) => self.run_agent(node, Some(*orders)),
+            SimEvent::ToUser(request, answer) => return self.deliver_answer(request, answer),
+            SimEvent::RetryRequest(request) => self.retry_request(request),
+            SimEvent::ApplyAction(index) => self.apply_action(index),
+            SimEvent::RestartServer(server) => self.start_server(server),
+            SimEvent::RestartAgent(node) => self.start_agent(node),
+            SimEvent::BootNode(node) => self.start_node(node),
+            SimEvent::ReconnectDatabase(server) => {
+                self.servers[server].connection.inject_fault(SimulatedFault::None)
+            }
+            SimEvent::Resume(component) => self.resume(component),
+            SimEvent::CleanUp => self.clean_up(),
+        }
+        Ok(())
+    }
+
+    /// True if the component of the event is alive and the event is not stale.
+    fn is_current(&self, event: &SimEvent) -> bool {
+        let awake = |server: usize, thread: &str| {
+            let host = &self.servers[server];
+            host.process.is_some() && host.thread_wakes_at_ms.get(thread).is_some_and(|at| *at <= self.now())
+        };
+        match event {
+            SimEvent::Engine(server) => awake(*server, "engine"),
+            SimEvent::Planner(server) => awake(*server, "planner"),
+            SimEvent::Dispatch(server) => awake(*server, "dispatch"),
+            SimEvent::HeartbeatCheck(server) => awake(*server, "heartbeats"),
+            SimEvent::WriteSavepoint(server) => awake(*server, "savepoint"),
+            SimEvent::Agent(node) => {
+                self.nodes[*node].agent.is_some() && self.nodes[*node].agent_wakes_at_ms <= self.now()
+            }
+            SimEvent::Machine(node, boot, _) => self.nodes[*node].host.boot() == *boot,
+            SimEvent::ToServer(server, _) => self.servers[*server].process.is_some(),
+            SimEvent::ToNode(node, _) => self.nodes[*node].agent.is_some(),
+            _ => true,
+        }
+    }
+
+    /// Wakes a thread of a server after a random delay, unless the thread wakes sooner anyway.
+    fn wake_thread(&mut self, server: usize, thread: &'static str, from_ms: i64, to_ms: i64) {
+        let sleep_ms = self.random.between(from_ms, to_ms);
+        let at = self.now() + self.servers[server].clock.true_duration_ms(sleep_ms);
+        let wakes = &mut self.servers[server].thread_wakes_at_ms;
+        if wakes.get(thread).is_some_and(|known| *known > self.time.ms() && *known <= at) {
+            return;
+        }
+        wakes.insert(thread, at);
+        let event = match thread {
+            "engine" => SimEvent::Engine(server),
+            "planner" => SimEvent::Planner(server),
+            "dispatch" => SimEvent::Dispatch(server),
+            "heartbeats" => SimEvent::HeartbeatCheck(server),
+            _ => SimEvent::WriteSavepoint(server),
+        };
+        self.schedule_at(at, event);
+    }
+
+    fn trace_line(&mut self, text: impl FnOnce() -> String) {
+        let (step, ms) = (self.steps, self.time.ms());
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{step:>6} {:>10.3} s  {}", ms as f64 / 1_000.0, text()));
+        }
+    }
+
+    // ---- servers
+
+    fn start_server(&mut self, server: usize) {
+        let host = &mut self.servers[server];
+        if host.process.is_none() {
+            host.process = Some(ServerProcess::new(&host.name, &host.clock, host.connection.clone()));
+            host.thread_wakes_at_ms.clear();
+            host.paused_until_ms = 0;
+            host.clock.unfreeze();
+            self.deferred_events.remove(&Pausable::Server(server));
+            self.wake_thread(server, "engine", 1, 200);
+            self.wake_thread(server, "planner", 50, 500);
+            self.wake_thread(server, "heartbeats", 1_000, 1_000);
+            self.wake_thread(server, "savepoint", 3_000, 30_000);
+        }
+    }
+
+    fn run_engine(&mut self, server: usize) -> Result<(), BrokenLaw> {
+        let settings = self.settings.clone();
+        let Some(process) = &mut self.servers[server].process else { return Ok(()) };
+        let engine_step =
+            process.run_engine(&settings).map_err(|fault| format!("a server exits: {fault}"))?;
+        match engine_step {
+            EngineStep::Nothing => {}
+            EngineStep::BecameLeader(batch) => {
+                let durable =
+                    self.database.entries().map_err(|fault| format!("cannot read the journal: {fault}"))?;
+                self.laws.check_leader_journal(&durable, &self.node_names)?;
+                drop(batch);
+                self.check_leader_state(server)?;
+                self.wake_thread(server, "dispatch", 1, 100);
+            }
+            EngineStep::Persisted(batch) => {
+                for entry in &batch.entries {
+                    self.trace_line(|| format!("        {} {:?}", entry.seq, entry.event));
+                }
+                self.laws.publish(&batch, &self.node_names)?;
+                self.laws.check_state_laws()?;
+                if self.laws.published_count().is_multiple_of(8) {
+                    self.check_leader_state(server)?;
+                }
+                self.wake_thread(server, "dispatch", 1, 100);
+                self.wake_thread(server, "planner", 20, 600);
+            }
+        }
+        self.send_answers(server);
+        self.wake_thread(server, "engine", 200, 900);
+        Ok(())
+    }
+
+    fn check_leader_state(&self, server: usize) -> Result<(), BrokenLaw> {
+        let state = self.servers[server].process.as_ref().and_then(ServerProcess::state);
+        state.map_or(Ok(()), |state| self.laws.check_leader_state(state))
+    }
+
+    fn send_answers(&mut self, server: usize) {
+        let Some(process) = &mut self.servers[server].process else { return };
+        for (request, answer) in process.take_answers() {
+            self.send_message(None, SimEvent::ToUser(request, answer));
+        }
+    }
+
+    fn run_planner(&mut self, server: usize) {
+        if let Some(process) = &mut self.servers[server].process {
+            process.run_planner();
+        }
+        self.wake_thread(server, "engine", 1, 30);
+        self.wake_thread(server, "planner", 700, 2_500);
+    }
+
+    fn run_dispatch(&mut self, server: usize) {
+        let Some(process) = &mut self.servers[server].process else { return };
+        for (node, orders) in process.run_dispatch() {
+            self.send_orders(server, &node, orders);
+        }
+    }
+
+    fn send_orders(&mut self, server: usize, node: &NodeId, orders: Orders) {
+        if let Some(index) = self.node_names.iter().position(|name| name == node.as_str()) {
+            self.send_message(Some((server, index)), SimEvent::ToNode(index, Box::new(orders)));
+        }
+    }
+
+    fn check_heartbeats(&mut self, server: usize) {
+        if let Some(process) = &mut self.servers[server].process {
+            process.check_heartbeats();
+        }
+        self.wake_thread(server, "engine", 1, 30);
+        self.wake_thread(server, "heartbeats", 1_000, 1_000);
+    }
+
+    fn write_savepoint(&mut self, server: usize) {
+        if let Some(process) = &self.servers[server].process {
+            process.write_savepoint();
+        }
+        self.wake_thread(server, "savepoint", 3_000, 30_000);
+    }
+
+    fn deliver_to_server(&mut self, server: usize, message: ServerMessage) {
+        let Some(process) = &mut self.servers[server].process else { return };
+        match message {
+            ServerMessage::Report(report) => {
+                let node = match &*report {
+                    Report::Heartbeat { node } => node.parse::<NodeId>().ok(),
+                    Report::Registered(registration) => registration.node.parse::<NodeId>().ok(),
+                    _ => None,
+                };
+                process.receive_report(*report);
+                // Orders may have been lost, so a heartbeat or registration is answered with the orders of the node.
+                let orders = node.and_then(|node| Some((node.clone(), process.orders(&node)?)));
+                if let Some((node, orders)) = orders {
+                    self.send_orders(server, &node, orders);
+                }
+            }
+            ServerMessage::Request(request) => {
+                if let Some((by, command)) = self.clients.request(request) {
+                    process.receive_request(request, by, command);
+                }
+            }
+        }
+        self.wake_thread(server, "engine", 1, 30);
+    }
+
+    // ---- nodes
+
+    fn start_node(&mut self, node: usize) {
+        let sim_node = &mut self.nodes[node];
+        if !sim_node.is_powered_on {
+            sim_node.is_powered_on = true;
+            sim_node.frozen_until_ms = 0;
+            sim_node.clock.unfreeze();
+            self.deferred_events.remove(&Pausable::Machine(node));
+        }
+        self.start_agent(node);
+    }
+
+    fn start_agent(&mut self, node: usize) {
+        let sim_node = &mut self.nodes[node];
+        if sim_node.is_powered_on && sim_node.agent.is_none() {
+            sim_node.agent_starts += 1;
+            sim_node.agent_paused_until_ms = 0;
+            self.deferred_events.remove(&Pausable::Agent(node));
+            let machine = sim_node.host.for_agent(sim_node.agent_starts);
+            let incarnation = format!("{}-{}", sim_node.registration.node, sim_node.agent_starts);
+            let registration = Registration { incarnation, ..sim_node.registration.clone() };
+            sim_node.agent = Some(Reconciler::new(registration, HEARTBEAT_INTERVAL_MS, machine));
+            sim_node.agent_wakes_at_ms = self.time.ms();
+            self.schedule_at(self.now(), SimEvent::Agent(node));
+        }
+    }
+
+    fn run_agent(&mut self, node: usize, orders: Option<Orders>) {
+        let sim_node = &mut self.nodes[node];
+        let Some(reconciler) = &mut sim_node.agent else { return };
+        let wall_ms = sim_node.clock.wall_ms();
+        let now = ClockReading { wall_ms, monotonic_ms: sim_node.clock.monotonic_ms() };
+        let mut reports = Vec::new();
+        let wakes_ms = reconciler.reconcile(now, orders, &mut |report| reports.push(report));
+        // An agent oversleeps a little, and its thread limits the sleep to one second.
+        let sleep_ms = (wakes_ms - wall_ms).clamp(1, 1_000) + self.random.between(0, 900);
+        let sleep_ms = self.nodes[node].clock.true_duration_ms(sleep_ms);
+        self.nodes[node].agent_wakes_at_ms = self.now() + sleep_ms;
+        self.schedule_at(self.now() + sleep_ms, SimEvent::Agent(node));
+        for report in reports {
+            for server in 0..self.servers.len() {
+                let message = ServerMessage::Report(Box::new(report.clone()));
+                self.send_message(Some((server, node)), SimEvent::ToServer(server, message));
+            }
+        }
+    }
+
+    /// Schedules the pending events of the machines and checks their observations against the laws.
+    fn collect_machine_events(&mut self) -> Result<(), BrokenLaw> {
+        for node in 0..self.nodes.len() {
+            let host = self.nodes[node].host.clone();
+            for (delay_ms, machine_event) in host.take_pending_events() {
+                self.schedule_at(self.now() + delay_ms, SimEvent::Machine(node, host.boot(), machine_event));
+            }
+            let now = Timestamp(clock::SIM_START_UNIX_MS + self.now());
+            for observation in host.take_observations() {
+                self.laws.observe(node, observation, now)?;
+            }
+        }
+        Ok(())
+    }
+
+    // ---- users
+
+    fn send_request(&mut self, request: u64) {
+        let server = self.random.below(self.servers.len() as u64) as usize;
+        self.send_message(None, SimEvent::ToServer(server, ServerMessage::Request(request)));
+        self.schedule_after(2_000, 6_000, SimEvent::RetryRequest(request));
+    }
+
+    fn retry_request(&mut self, request: u64) {
+        if self.clients.take_retry(request) {
+            self.send_request(request);
+        }
+    }
+
+    fn deliver_answer(
+        &mut self,
+        request: u64,
+        answer: Result<Answer, CommandError>,
+    ) -> Result<(), BrokenLaw> {
+        if let Ok(Answer::Job(job)) = &answer {
+            self.laws.check_answer(request, *job)?;
+        }
+        self.clients.receive_answer(request, &answer);
+        Ok(())
+    }
+}
