@@ -1,7 +1,7 @@
 //! The search test: a person who knows Slurm or Kubernetes greps for a term of the field and must land in the right file.
 //!
-//! For each term at most three files of the sources carry it in their path or in the first line of their documentation, and one
-//! of them is the file that implements the term.
+//! For each term at most three files of the sources carry it in their name or in the first line of their documentation, and one
+//! of them is the file that implements the term. A spelling with a slash (`place/multi_node`) includes the folder.
 
 use std::path::Path;
 
@@ -98,7 +98,12 @@ pub fn check(root: &Path) -> Result<()> {
 impl SearchTerm {
     fn problem(&self, headlines: &[(String, String)]) -> Option<String> {
         let carries = |(path, first): &&(String, String)| {
-            self.spellings.iter().any(|spelling| path.contains(spelling) || first.contains(spelling))
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let is_in_name = |spelling: &&str| match spelling.contains('/') {
+                true => path.contains(*spelling),
+                false => name.contains(*spelling),
+            };
+            self.spellings.iter().any(|spelling| is_in_name(spelling) || first.contains(spelling))
         };
         let found: Vec<&str> = headlines.iter().filter(carries).map(|(path, _)| path.as_str()).collect();
         if !found.contains(&self.implemented_in) {

@@ -43,13 +43,21 @@ pub fn print(crates: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Lines of each function with a body; declarations of traits have none.
 fn function_sizes<'a>(lines: &'a [&'a str]) -> impl Iterator<Item = (usize, String)> + 'a {
     lines.iter().enumerate().filter_map(|(start, line)| {
         let name = line.split_once("fn ")?.1.split(['(', '<']).next()?;
-        let indent = line.len() - line.trim_start().len();
-        let close = format!("{}}}", " ".repeat(indent));
-        let length = lines[start..].iter().position(|line| *line == close)?;
-        Some((length + 1, format!("{}: {name}", start + 1)))
+        let signature_end = start + lines[start..].iter().position(|line| line.ends_with(['{', ';', '}']))?;
+        match lines[signature_end].chars().last()? {
+            '}' => Some((1, format!("{}: {name}", start + 1))),
+            '{' => {
+                let indent = line.len() - line.trim_start().len();
+                let close = format!("{}}}", " ".repeat(indent));
+                let end = signature_end + lines[signature_end..].iter().position(|line| *line == close)?;
+                Some((end - start + 1, format!("{}: {name}", start + 1)))
+            }
+            _ => None,
+        }
     })
 }
 

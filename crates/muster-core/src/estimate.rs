@@ -1,5 +1,4 @@
-//! Estimates: runtimes, expected ends, remaining time, the workload mix and the fragmentation measured against it, and
-//! how accurate start ranges were.
+//! Estimates: runtimes, expected ends, remaining time, the workload mix, and the accuracy of start ranges.
 
 pub mod calibration;
 pub mod expected_end;

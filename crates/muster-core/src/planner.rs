@@ -1,5 +1,4 @@
-//! Step 7, plan: one scheduling round: jobs to start, victims to evict, GPUs to repartition, and a verdict for every
-//! job that waits.
+//! Step 7, plan: one scheduling round, from the state to a plan and a verdict for every job that waits.
 //!
 //! The planner proposes and changes nothing; `AdoptPlan` checks each gang again against the current state.
 //! The cost grows with the number of buckets and decisions, not with the number of waiting jobs: the queue is read

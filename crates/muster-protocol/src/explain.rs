@@ -1,4 +1,4 @@
-//! Explanation of a waiting job (`muster why`) and dry run of a submission (`muster plan`).
+//! Explanation of a waiting job (`muster why`) and of a job that is not submitted yet (`muster plan`).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -23,7 +23,7 @@ pub struct Share {
     #[schema(example = "1g.18gb")]
     pub profile: Option<String>,
     /// Why this sharing mode was chosen.
-    #[schema(example = "the GPU is not partitioned and can keep each within limits")]
+    #[schema(example = "the GPU is not partitioned: MPS enforces the limits")]
     pub why: String,
 }
 

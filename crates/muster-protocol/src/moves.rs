@@ -1,4 +1,4 @@
-//! Defragmentation: running jobs that could be moved so that waiting jobs fit.
+//! Moves of running jobs that would let waiting jobs fit (`muster moves`).
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

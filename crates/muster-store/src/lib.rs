@@ -8,28 +8,29 @@
 
 pub mod error;
 pub mod journal;
-pub mod memory;
 pub mod private_files;
 pub mod queries;
 pub mod record;
 pub mod rows;
-pub mod verify;
 
 mod chain;
 mod decode;
 mod leader_epoch;
 mod migrations;
-mod postgres;
 mod reader;
 mod replay;
 mod savepoint;
 mod select;
 mod snapshot;
-mod sqlite;
 mod tables;
+
+pub mod memory;
+mod postgres;
+mod sqlite;
 
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod verify;
 
 use std::path::PathBuf;
 use std::sync::Arc;

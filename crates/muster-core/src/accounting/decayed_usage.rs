@@ -1,5 +1,4 @@
-//! Decayed usage: the average number of GPUs that a tenant or user held, with an exponential half-life. Fair share uses
-//! it.
+//! Decayed usage: the average number of GPUs that a tenant or user held, with an exponential half-life.
 //!
 //! A tenant that held eight GPUs for one half-life and none before has an average of four. The average is advanced
 //! whenever the number of held GPUs changes, which equals a sum over the whole history at O(1). It may be advanced a

@@ -1,5 +1,6 @@
-//! Expected ends of attempts, from the time limit or the runtime estimate, and how reliable they are. Backfill (step 7)
-//! compares them with reservations.
+//! Expected ends of attempts, from the time limit or the runtime estimate, and how reliable they are.
+//!
+//! Backfill (step 7) compares them with reservations.
 //!
 //! A time limit is a bound: the server stops an attempt that exceeds it. A runtime estimate (`runtime_model.rs`), used
 //! without a time limit, is not a bound.

@@ -1,4 +1,6 @@
-//! Runtime estimates: the one source for backfill, forecasts and the objective `fast`.
+//! Runtime estimates of jobs, from time limits and from the runtimes of earlier jobs.
+//!
+//! Backfill, forecasts and the objective `fast` use this model and no other.
 //!
 //! Backfill uses the longest recent runtime of the job's own user: a job that backfilled on a runtime of other users
 //! would be revoked as soon as it outlived them. Forecasts need a runtime for every job, so they fall back from job

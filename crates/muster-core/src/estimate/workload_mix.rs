@@ -1,5 +1,6 @@
-//! Workload mix: the task sizes of recent submissions and how often each occurred. Fragmentation is measured against
-//! it, so that the planner leaves space that future tasks can use.
+//! Workload mix: the task sizes of recent submissions and how often each occurred.
+//!
+//! Fragmentation is measured against the mix, so that the planner leaves space that future tasks can use.
 //!
 //! Tasks are counted when their job is accepted. Placement uses the last snapshot of the counts, which is taken after
 //! every few tasks at first and after every 256 later. When the total reaches a maximum, all counts are halved, so that

@@ -1,4 +1,4 @@
-//! The plan: the planner's proposal of gangs to start, victims to evict and GPUs to repartition (step 7).
+//! The plan: the planner's proposal of gangs to start, jobs to preempt and GPUs to repartition (step 7).
 
 use serde::{Deserialize, Serialize};
 

@@ -59,9 +59,9 @@ impl ShareMode {
     /// Why the device is shared in this mode, for people: the mode follows from what the device supports.
     pub fn why(&self) -> &'static str {
         match self {
-            ShareMode::Mig { .. } => "the GPU is partitioned: apart in hardware",
-            ShareMode::Mps => "the GPU is not partitioned and can keep each within limits",
-            ShareMode::TimeSlice => "the GPU is not partitioned and can keep nobody within limits",
+            ShareMode::Mig { .. } => "the GPU is partitioned: isolated in hardware",
+            ShareMode::Mps => "the GPU is not partitioned: MPS enforces the limits",
+            ShareMode::TimeSlice => "the GPU is not partitioned and its model cannot enforce limits",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Demand: the amounts that count against quotas, guarantees and fair shares.
+//! Demand: the amounts of each resource that a job counts against the limits of its tenant.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Claims: space that is held for a preemptor while its victims stop.
+//! Claims: space that is held for a preemptor until the jobs it preempts have stopped.
 
 use std::collections::BTreeMap;
 

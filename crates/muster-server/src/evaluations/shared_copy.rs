@@ -1,4 +1,4 @@
-//! The copy of the state that all evaluations share, with a cache of forecast and remedies.
+//! The copy of the state that all evaluations share, with a cache of their results.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};

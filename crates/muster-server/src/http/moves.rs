@@ -1,4 +1,4 @@
-//! Defragmentation moves (`muster moves`): a dry run for operators.
+//! Moves of running jobs that would let waiting jobs fit (`muster moves`). The moves are proposed, not carried out.
 
 use axum::extract::State;
 use muster_core::objects::job::PlacedTask;

@@ -50,8 +50,8 @@ impl StartRangeCheck {
     pub fn reliable(&self, range: Option<StartRange>) -> Result<ReliableStartRange, String> {
         if self.rests_on_default_runtime {
             return Err(
-                "no runtime history yet: no job has ended on this cluster; give time limits (`--time`) to \
-                        get a forecast"
+                "no job has ended on this cluster, so there is no runtime history; time limits (`--time`) give \
+                 a forecast"
                     .to_string(),
             );
         }

@@ -13,7 +13,7 @@ fn share_job(share: f64) -> Value {
 }
 
 fn half_share(gpu: &str) -> Value {
-    let why = "the GPU is not partitioned and can keep each within limits";
+    let why = "the GPU is not partitioned: MPS enforces the limits";
     json!({"gpu": gpu, "mode": "mps", "compute_milli": 500, "memory_mib": 40_000, "why": why})
 }
 

@@ -291,7 +291,7 @@ fn the_journal_of_a_server_is_read() {
         (first.gpus, first.checkpoint_every_ms, spec.priority),
         (GangShape::Tasks { count: 1, each: 4 }, Some(20_000), 100)
     );
-    drop(open_store);
+    drop(store);
     for ending in ["-wal", "-shm", ".lock", "-lock"] {
         let _ = std::fs::remove_file(format!("{}{ending}", file.0.display()));
     }

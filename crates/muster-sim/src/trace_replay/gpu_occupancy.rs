@@ -1,4 +1,4 @@
-//! The idle GPUs of a trace replay, and whether a waiting job could use them (fragmentation).
+//! The idle GPUs of a trace replay, and whether a waiting job could use them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! `muster moves`: defragmentation moves that would let waiting jobs start; always a dry run.
+//! `muster moves`: moves of running jobs that would let waiting jobs fit. The moves are proposed, not carried out.
 
 use muster_protocol::moves::{Move, MoveList};
 

@@ -1,4 +1,4 @@
-//! `muster receipts`: the preemption receipts of a job, as victim and as preemptor.
+//! `muster receipts`: the preemption receipts of a job.
 
 use muster_protocol::receipt::{Receipt, ReceiptList};
 

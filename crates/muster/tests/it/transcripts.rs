@@ -102,16 +102,33 @@ fn mismatch_text(step: &Step, answer: &(String, i32)) -> Option<String> {
     ))
 }
 
-/// The text with the actual outputs. An expected output that matches stays, with its wildcards.
+/// The text with the actual outputs. An expected output that matches stays, and so does each expected line that matches a line
+/// of the new output: both keep their wildcards.
 fn updated_transcript(text: &str, seen: &[(Step, (String, i32))]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
     for (step, answer) in seen.iter().rev().filter(|(step, answer)| !matches_transcript(step, answer)) {
         let command_lines = step.command.lines().count();
-        let mut new: Vec<String> = expect::with_wildcards(&answer.0).lines().map(str::to_string).collect();
+        let mut new = updated_output(step.output.as_deref().unwrap_or_default(), &answer.0);
         if answer.1 != 0 {
             new.push(format!("? {}", answer.1));
         }
         lines.splice(step.line + command_lines..step.end, new);
     }
     lines.join("\n") + "\n"
+}
+
+fn updated_output(expected: &str, actual: &str) -> Vec<String> {
+    let mut expected: Vec<&str> = expected.lines().filter(|line| *line != "...").collect();
+    let updated = actual.lines().map(|line| match expected.iter().position(|old| expect::matches(old, line)) {
+        Some(kept) => expected.drain(..=kept).next_back().unwrap_or_default().to_string(),
+        None => expect::with_wildcards(line),
+    });
+    updated.collect()
+}
+
+#[test]
+fn an_updated_output_keeps_the_wildcards_of_lines_that_still_match() {
+    let expected = "a [..] c\nold words\nran [..]\n";
+    let actual = "a b c\nnew words\nran 3 miles\n";
+    assert_eq!(updated_output(expected, actual), ["a [..] c", "new words", "ran [..]"]);
 }

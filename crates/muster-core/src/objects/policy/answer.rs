@@ -1,4 +1,4 @@
-//! Policy answers about a waiting job: admission, priority, power limit, node costs, victims.
+//! Policy answers about a waiting job: admission, priority, power limit, node costs, jobs it may preempt.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Phase backfill: the first blocked jobs get reservations, and a later job starts only if it delays no reservation: it
+//! Reservations: the first blocked jobs get reservations, and a later job starts only if it delays no reservation: it
 //! ends before the reservation starts, or it fits beside the reservation.
 //!
 //! A reservation is the earliest moment at which the gang fits, given the expected ends of running attempts, with the

@@ -1,4 +1,4 @@
-//! Phase backfill: the timeline of releases, that is the expected ends of all running attempts in order.
+//! Timeline of releases: the expected ends of all running attempts in order.
 //!
 //! No timeline is built: the state keeps the ends sorted, and a search reads only as far as it needs to.
 

@@ -1,4 +1,4 @@
-//! Guarantees and borrowing: which preemptors may reclaim capacity, and which victims a guarantee protects.
+//! Guarantees and borrowing: which preemptors may reclaim capacity, and which jobs a guarantee protects.
 //!
 //! A tenant may use more than its guarantee while the capacity is idle; that part is borrowed. A job within a guarantee
 //! of its tenant, or of an ancestor, reclaims borrowed capacity at any priority. A job within a guarantee is evicted

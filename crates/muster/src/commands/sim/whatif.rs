@@ -207,8 +207,8 @@ const JOB_COLUMNS: [Column<WhatIfJob>; 6] = [
     Column::new("NAME", |row| row.name.as_str().into()),
     Column::new("TENANT", |row| row.tenant_id.as_str().into()),
     Column::new("GAINS", |row| gain_cell(row.gained_s)),
-    Column::new("START REALLY", |row| Cell::or_dash(row.really.started_at.as_deref().map(to_the_second))),
-    Column::new("START CHANGED", |row| Cell::or_dash(row.changed.started_at.as_deref().map(to_the_second))),
+    Column::new("STARTED", |row| Cell::or_dash(row.really.started_at.as_deref().map(to_the_second))),
+    Column::new("WOULD START", |row| Cell::or_dash(row.changed.started_at.as_deref().map(to_the_second))),
 ];
 
 /// A moment without fractions of a second: `2026-03-01 09:00:00`.
