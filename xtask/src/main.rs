@@ -48,9 +48,7 @@ fn docs(mode: Mode) -> Result<()> {
     let generated = [(reference, muster_server::http::api_reference_markdown()), modules::drawn(&root())?];
     for (path, fresh) in generated {
         match mode {
-            Mode::Write => {
-                std::fs::write(&path, fresh).with_context(|| format!("writing {}", path.display()))?
-            }
+            Mode::Write => std::fs::write(&path, fresh).with_context(|| format!("writing {}", path.display()))?,
             Mode::Check => {
                 let kept = std::fs::read_to_string(&path).unwrap_or_default();
                 if kept != fresh {
@@ -70,8 +68,7 @@ fn bless() -> Result<()> {
 /// Run something, without what `cargo run` says of this crate: build scripts of others look at it, and would be run anew
 /// with all that depends on them.
 fn run(command: &mut Command) -> Result<()> {
-    let ours =
-        std::env::vars_os().map(|(name, _)| name).filter(|name| is_of_this_crate(&name.to_string_lossy()));
+    let ours = std::env::vars_os().map(|(name, _)| name).filter(|name| is_of_this_crate(&name.to_string_lossy()));
     for name in ours {
         command.env_remove(name);
     }
@@ -80,9 +77,7 @@ fn run(command: &mut Command) -> Result<()> {
 }
 
 fn is_of_this_crate(variable: &str) -> bool {
-    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_"]
-        .iter()
-        .any(|begin| variable.starts_with(begin))
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_CRATE_", "CARGO_BIN_"].iter().any(|begin| variable.starts_with(begin))
 }
 
 fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {

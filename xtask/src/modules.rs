@@ -153,8 +153,7 @@ impl Graph {
         for (index, layer) in self.layers.iter().enumerate().rev() {
             for module in layer {
                 let direct: Vec<&str> = self.direct_imports(module).into_iter().map(String::as_str).collect();
-                let arrow =
-                    if direct.is_empty() { String::new() } else { format!(" -> {}", direct.join(" ")) };
+                let arrow = if direct.is_empty() { String::new() } else { format!(" -> {}", direct.join(" ")) };
                 text.push_str(format!("  {module}{arrow}").trim_end());
                 text.push('\n');
             }
@@ -232,8 +231,7 @@ fn names_after_crate(text: &str) -> Vec<(usize, String, &str)> {
         for path in code.split("crate::").skip(1) {
             let grouped = path.strip_prefix('{').map(|group| group.split(", ").collect());
             let firsts: Vec<&str> = grouped.unwrap_or_else(|| vec![path]);
-            let end =
-                |name: &str| name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+            let end = |name: &str| name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
             names.extend(firsts.into_iter().map(|name| (number, name[..end(name)].to_string(), line.trim())));
         }
     }
@@ -285,8 +283,7 @@ mod tests {
 
     #[test]
     fn layers_and_imports_are_read_from_the_code_alone() {
-        let root =
-            "pub mod a;\nmod b;\n\n// above\npub(crate) mod c;\n\npub use a::A;\npub use c::d::{E,\n    F};";
+        let root = "pub mod a;\nmod b;\n\n// above\npub(crate) mod c;\n\npub use a::A;\npub use c::d::{E,\n    F};";
         assert_eq!(declared_layers(root), [vec!["a", "b"], vec!["c"]]);
         let names = re_exports(root);
         assert_eq!((names["A"].as_str(), names["E"].as_str(), names["F"].as_str()), ("a", "c", "c"));

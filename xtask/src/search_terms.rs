@@ -17,11 +17,7 @@ struct SearchTerm {
     implemented_in: &'static str,
 }
 
-const fn term(
-    term: &'static str,
-    spellings: &'static [&'static str],
-    implemented_in: &'static str,
-) -> SearchTerm {
+const fn term(term: &'static str, spellings: &'static [&'static str], implemented_in: &'static str) -> SearchTerm {
     SearchTerm { term, spellings, implemented_in }
 }
 
@@ -34,16 +30,8 @@ const TERMS: &[SearchTerm] = &[
         "crates/muster-core/src/estimate/runtime_model.rs",
     ),
     term("victim selection", &["victim"], "crates/muster-core/src/planner/preempt/victims.rs"),
-    term(
-        "multi-node gang placement",
-        &["place/multi_node"],
-        "crates/muster-core/src/planner/place/multi_node.rs",
-    ),
-    term(
-        "multi-node gang preemption",
-        &["preempt/multi_node"],
-        "crates/muster-core/src/planner/preempt/multi_node.rs",
-    ),
+    term("multi-node gang placement", &["place/multi_node"], "crates/muster-core/src/planner/place/multi_node.rs"),
+    term("multi-node gang preemption", &["preempt/multi_node"], "crates/muster-core/src/planner/preempt/multi_node.rs"),
     term("leader epoch", &["leader_epoch", "leader epoch"], "crates/muster-store/src/leader_epoch.rs"),
     term("GPU topology", &["topology.rs", "gpu topology"], "crates/muster-core/src/gpu/topology.rs"),
     term("fair share", &["fair_share", "fair share"], "crates/muster-core/src/planner/fair_share.rs"),
@@ -52,23 +40,11 @@ const TERMS: &[SearchTerm] = &[
     term("defragmentation", &["defragment"], "crates/muster-core/src/planner/preempt/defragment.rs"),
     term("elastic gang", &["elastic"], "crates/muster-core/src/planner/place/elastic.rs"),
     term("dry run", &["dry_run", "dry run"], "crates/muster-core/src/planner/explain/dry_run.rs"),
-    term(
-        "start forecast",
-        &["planner/forecast.rs", "forecast:"],
-        "crates/muster-core/src/planner/forecast.rs",
-    ),
+    term("start forecast", &["planner/forecast.rs", "forecast:"], "crates/muster-core/src/planner/forecast.rs"),
     term("forecast calibration", &["calibration"], "crates/muster-core/src/estimate/calibration.rs"),
-    term(
-        "workload mix",
-        &["workload_mix", "workload mix"],
-        "crates/muster-core/src/estimate/workload_mix.rs",
-    ),
+    term("workload mix", &["workload_mix", "workload mix"], "crates/muster-core/src/estimate/workload_mix.rs"),
     term("remedies", &["remedies"], "crates/muster-core/src/planner/explain/remedies.rs"),
-    term(
-        "decayed usage",
-        &["decayed_usage", "decayed usage"],
-        "crates/muster-core/src/accounting/decayed_usage.rs",
-    ),
+    term("decayed usage", &["decayed_usage", "decayed usage"], "crates/muster-core/src/accounting/decayed_usage.rs"),
     term(
         "preemption loss",
         &["preemption_loss", "preemption loss"],
@@ -107,13 +83,9 @@ impl SearchTerm {
         };
         let found: Vec<&str> = headlines.iter().filter(carries).map(|(path, _)| path.as_str()).collect();
         if !found.contains(&self.implemented_in) {
-            return Some(format!(
-                "  {}: not found in {}; found in {found:?}",
-                self.term, self.implemented_in
-            ));
+            return Some(format!("  {}: not found in {}; found in {found:?}", self.term, self.implemented_in));
         }
-        (found.len() > FILES_MAX)
-            .then(|| format!("  {}: {} files carry it: {found:?}", self.term, found.len()))
+        (found.len() > FILES_MAX).then(|| format!("  {}: {} files carry it: {found:?}", self.term, found.len()))
     }
 }
 
@@ -129,10 +101,8 @@ mod tests {
         assert_eq!(backfill.problem(&[file(&home, "//! backfill")]), None);
         let missing = backfill.problem(&[file("crates/a/src/reserve.rs", "//! who passes whom")]);
         assert!(missing.is_some_and(|problem| problem.contains("not found")));
-        let many: Vec<(String, String)> = (0..4)
-            .map(|n| file(&format!("crates/a/src/{n}.rs"), "//! backfill"))
-            .chain([file(&home, "")])
-            .collect();
+        let many: Vec<(String, String)> =
+            (0..4).map(|n| file(&format!("crates/a/src/{n}.rs"), "//! backfill")).chain([file(&home, "")]).collect();
         assert!(backfill.problem(&many).is_some_and(|problem| problem.contains("5 files")));
     }
 

@@ -25,14 +25,8 @@ pub fn print(crates: &Path) -> Result<()> {
     }
     for (title, mut list) in [("files", files), ("functions", functions)] {
         list.sort_by(|a, b| b.cmp(a));
-        let percentile =
-            |percent: usize| list.get(list.len() * (100 - percent) / 100).map_or(0, |(size, _)| *size);
-        println!(
-            "{title}: median {}, p75 {}, p95 {} lines; longest",
-            percentile(50),
-            percentile(75),
-            percentile(95)
-        );
+        let percentile = |percent: usize| list.get(list.len() * (100 - percent) / 100).map_or(0, |(size, _)| *size);
+        println!("{title}: median {}, p75 {}, p95 {} lines; longest", percentile(50), percentile(75), percentile(95));
         list.iter().take(15).for_each(|(size, name)| println!("{size:>6}  {name}"));
     }
     let mut twice: Vec<_> = types.into_iter().filter(|(_, files)| files.len() > 1).collect();

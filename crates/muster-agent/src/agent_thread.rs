@@ -29,8 +29,7 @@ impl AgentThread {
     /// Starts the thread. Its first step runs at once.
     pub fn start(name: &str, work: impl AgentLoop) -> io::Result<AgentThread> {
         let (sender, orders) = mpsc::channel();
-        let thread =
-            std::thread::Builder::new().name(name.to_string()).spawn(move || run_loop(&orders, work))?;
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(move || run_loop(&orders, work))?;
         Ok(AgentThread { orders_sender: Some(sender), thread: Some(thread) })
     }
 

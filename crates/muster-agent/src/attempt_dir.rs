@@ -126,8 +126,7 @@ impl AttemptDir {
     /// Renames the directory, with its logs, to make room for another attempt of the same number.
     pub fn archive(&self, placed_at_ms: i64) -> Result<(), AgentError> {
         let archive_path = self.path.with_extension(format!("placed-{placed_at_ms}"));
-        fs::rename(&self.path, &archive_path)
-            .map_err(|source| AgentError::Write { path: archive_path, source })
+        fs::rename(&self.path, &archive_path).map_err(|source| AgentError::Write { path: archive_path, source })
     }
 
     fn read_record<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, AgentError> {
@@ -152,8 +151,7 @@ impl AttemptDir {
     fn write_temporary<T: Serialize>(&self, name: &str, record: &T) -> Result<PathBuf, AgentError> {
         let temporary = self.file(&format!(".{name}.{}", std::process::id()));
         let write = || {
-            let mut file =
-                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
             file.write_all(muster_json::to_string(record).as_bytes())?;
             file.sync_all()
         };
@@ -252,8 +250,7 @@ mod tests {
     fn clean_up_keeps_logs_and_the_exit_record() {
         let dir = TempDir::new();
         let attempt_dir = attempt_dir(&dir);
-        for name in ["script", "stop.json", "pid.json", "shim.log", "intent.json", "exit.json", "rank-0.out"]
-        {
+        for name in ["script", "stop.json", "pid.json", "shim.log", "intent.json", "exit.json", "rank-0.out"] {
             fs::write(attempt_dir.file(name), "x").unwrap();
         }
         attempt_dir.clean_up().unwrap();

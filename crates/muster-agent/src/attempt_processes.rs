@@ -24,15 +24,10 @@ pub(crate) fn descendants(table: &[Process], root: i32) -> Vec<Process> {
 
 /// Kills all processes of an attempt except its shim and returns how many it found. Zero means that none is left. A
 /// process that was just killed still counts, so the caller repeats the call.
-pub(crate) fn kill_attempt_processes(
-    shim: Option<&ShimRecord>,
-    attempt_dir: &Path,
-) -> Result<usize, AgentError> {
-    let environment_entry =
-        [ATTEMPT_DIR_VARIABLE.as_bytes(), b"=", attempt_dir.as_os_str().as_bytes()].concat();
+pub(crate) fn kill_attempt_processes(shim: Option<&ShimRecord>, attempt_dir: &Path) -> Result<usize, AgentError> {
+    let environment_entry = [ATTEMPT_DIR_VARIABLE.as_bytes(), b"=", attempt_dir.as_os_str().as_bytes()].concat();
     let table = proc::processes()?;
-    let found =
-        processes_of_attempt(&table, shim, |pid| proc::has_environment_entry(pid, &environment_entry));
+    let found = processes_of_attempt(&table, shim, |pid| proc::has_environment_entry(pid, &environment_entry));
     for process in &found {
         if let Err(error) = proc::send_signal(process, Signal::KILL) {
             tracing::warn!(pid = process.pid, "cannot kill a process of the attempt: {error}");
@@ -75,16 +70,14 @@ fn is_pid_reused(table: &[Process], shim: &ShimRecord) -> bool {
 fn with_descendants(table: &[Process], mut family: BTreeSet<i32>, except: i32) -> Vec<Process> {
     loop {
         let known = family.len();
-        let children =
-            table.iter().filter(|process| family.contains(&process.parent)).map(|process| process.pid);
+        let children = table.iter().filter(|process| family.contains(&process.parent)).map(|process| process.pid);
         let children: Vec<i32> = children.collect();
         family.extend(children);
         if family.len() == known {
             break;
         }
     }
-    let is_member =
-        |process: &&Process| family.contains(&process.pid) && process.pid != except && !process.is_zombie;
+    let is_member = |process: &&Process| family.contains(&process.pid) && process.pid != except && !process.is_zombie;
     table.iter().filter(is_member).cloned().collect()
 }
 
@@ -93,14 +86,7 @@ mod tests {
     use super::*;
 
     fn process(pid: i32, parent: i32, group: i32, session: i32) -> Process {
-        Process {
-            pid,
-            parent,
-            group,
-            session,
-            start_time: 1_000 + pid.unsigned_abs() as u64,
-            is_zombie: false,
-        }
+        Process { pid, parent, group, session, start_time: 1_000 + pid.unsigned_abs() as u64, is_zombie: false }
     }
 
     fn pids(processes: &[Process]) -> Vec<i32> {
@@ -113,13 +99,7 @@ mod tests {
     }
 
     fn shim() -> ShimRecord {
-        ShimRecord {
-            pid: 10,
-            start_time: 1_010,
-            boot_id: "b".to_string(),
-            session: 10,
-            process_group: Some(11),
-        }
+        ShimRecord { pid: 10, start_time: 1_010, boot_id: "b".to_string(), session: 10, process_group: Some(11) }
     }
 
     #[test]
@@ -141,11 +121,7 @@ mod tests {
         orphans.remove(0);
         orphans[0].parent = 1;
         orphans[1].parent = 1;
-        assert_eq!(
-            pids(&processes_of_attempt(&orphans, Some(&shim()), |_| false)),
-            [11],
-            "by session and group"
-        );
+        assert_eq!(pids(&processes_of_attempt(&orphans, Some(&shim()), |_| false)), [11], "by session and group");
         assert_eq!(
             pids(&processes_of_attempt(&orphans, Some(&shim()), |pid| pid == 12)),
             [11, 12],

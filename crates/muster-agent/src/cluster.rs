@@ -129,18 +129,11 @@ impl Cluster {
 
     /// The cluster of `muster dev`: two nodes, `gpu01` and `gpu02`, with four GPUs each.
     pub fn default_dev() -> Cluster {
-        let group = NodeGroup::from_values(
-            "gpu",
-            2,
-            32,
-            256,
-            GpuGroup::from_values("NVIDIA H100 80GB HBM3", 4, 81_559),
-        );
+        let group =
+            NodeGroup::from_values("gpu", 2, 32, 256, GpuGroup::from_values("NVIDIA H100 80GB HBM3", 4, 81_559));
         // The group sets every required key, so the layout cannot fail.
         Cluster {
-            nodes: NodeLayout::from_group(&group)
-                .map(|layout| expand_group(&group, &layout))
-                .unwrap_or_default(),
+            nodes: NodeLayout::from_group(&group).map(|layout| expand_group(&group, &layout)).unwrap_or_default(),
         }
     }
 
@@ -182,11 +175,7 @@ fn check_gpus(parts: &[GpuGroup]) -> Result<(), ClusterError> {
 }
 
 /// Checks the final names, with their numbers.
-fn check_names(
-    group: &NodeGroup,
-    nodes: &[Registration],
-    taken: &mut BTreeSet<String>,
-) -> Result<(), ClusterError> {
+fn check_names(group: &NodeGroup, nodes: &[Registration], taken: &mut BTreeSet<String>) -> Result<(), ClusterError> {
     for node in nodes {
         let name = node.node.clone();
         if !is_node_name(&name) {

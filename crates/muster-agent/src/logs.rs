@@ -43,13 +43,7 @@ pub fn attempt_dir(data_dir: &Path, job: &str, attempt: u32) -> Result<PathBuf, 
 }
 
 /// The log file of one task of one attempt.
-pub fn log_path(
-    data_dir: &Path,
-    job: &str,
-    attempt: u32,
-    rank: u32,
-    stream: Stream,
-) -> Result<PathBuf, NotAJobId> {
+pub fn log_path(data_dir: &Path, job: &str, attempt: u32, rank: u32, stream: Stream) -> Result<PathBuf, NotAJobId> {
     Ok(attempt_dir(data_dir, job, attempt)?.join(log_name(rank, stream)))
 }
 
@@ -109,8 +103,7 @@ fn open_to_read(path: &Path) -> io::Result<File> {
 }
 
 fn is_job_id(text: &str) -> bool {
-    let is_number =
-        |part: &str| (1..=20).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |part: &str| (1..=20).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
     match text.strip_prefix("job-").map(|rest| rest.split_once('.').unwrap_or((rest, "0"))) {
         Some((number, index)) => is_number(number) && is_number(index),
         None => false,
@@ -130,9 +123,7 @@ mod tests {
 
     #[test]
     fn job_ids_that_escape_the_data_dir_are_refused() {
-        for job in
-            ["", "42", "job-", "job-..", "../job-1", "job-1/..", "job-1.", "job-1.2.3", "job-1\0", "job-１"]
-        {
+        for job in ["", "42", "job-", "job-..", "../job-1", "job-1/..", "job-1.", "job-1.2.3", "job-1\0", "job-１"] {
             let answer = log_path(Path::new("/data"), job, 1, 0, Stream::Stdout);
             assert_eq!(answer, Err(NotAJobId(job.to_string())), "{job}");
         }

@@ -64,11 +64,7 @@ pub trait Machine {
 
     /// Kills all processes of an attempt except its shim and returns how many it found. Zero means that none is
     /// left. A process that was just killed still counts, so the caller repeats the call.
-    fn kill_attempt_processes(
-        &mut self,
-        key: &AttemptKey,
-        shim: Option<&ShimRecord>,
-    ) -> Result<usize, AgentError>;
+    fn kill_attempt_processes(&mut self, key: &AttemptKey, shim: Option<&ShimRecord>) -> Result<usize, AgentError>;
 
     /// Kills the shim. If the signal fails, the caller finds the shim alive and repeats the call.
     fn kill_shim(&mut self, shim: &ShimRecord);

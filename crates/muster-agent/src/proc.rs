@@ -30,8 +30,7 @@ pub(crate) struct Process {
 /// All processes, without those that end during the call.
 pub(crate) fn processes() -> Result<Vec<Process>, AgentError> {
     let path = Path::new("/proc");
-    let entries =
-        fs::read_dir(path).map_err(|source| AgentError::Read { path: path.to_path_buf(), source })?;
+    let entries = fs::read_dir(path).map_err(|source| AgentError::Read { path: path.to_path_buf(), source })?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     Ok(pids.filter_map(process).collect())
 }
@@ -71,8 +70,7 @@ pub(crate) fn random_uuid() -> Result<String, AgentError> {
 }
 
 fn read_id(path: &str) -> Result<String, AgentError> {
-    let text =
-        fs::read_to_string(path).map_err(|source| AgentError::Read { path: PathBuf::from(path), source })?;
+    let text = fs::read_to_string(path).map_err(|source| AgentError::Read { path: PathBuf::from(path), source })?;
     Ok(text.trim().to_string())
 }
 
@@ -116,8 +114,7 @@ mod tests {
     #[test]
     fn stat_is_parsed_for_any_program_name() {
         let text = "42 (a) b (c) S 7 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2 3";
-        let expected =
-            Process { pid: 42, parent: 7, group: 40, session: 39, start_time: 987_654, is_zombie: false };
+        let expected = Process { pid: 42, parent: 7, group: 40, session: 39, start_time: 987_654, is_zombie: false };
         assert_eq!(parse_stat(text), Some(expected));
         assert!(parse_stat(&text.replace(") S", ") Z")).unwrap().is_zombie);
         assert_eq!(parse_stat("42 (cut"), None);

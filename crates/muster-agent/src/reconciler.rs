@@ -64,12 +64,7 @@ impl<M: Machine> Reconciler<M> {
         let (node, incarnation) = (registration.node.clone(), registration.incarnation.clone());
         Reconciler {
             order_fence: OrderFence::new(&incarnation),
-            config: ReconcilerConfig {
-                node,
-                incarnation,
-                boot_id: machine.boot_id().to_string(),
-                repeat_interval_ms,
-            },
+            config: ReconcilerConfig { node, incarnation, boot_id: machine.boot_id().to_string(), repeat_interval_ms },
             machine,
             registration,
             heartbeat_timer: RepeatTimer::default(),
@@ -80,18 +75,12 @@ impl<M: Machine> Reconciler<M> {
 
     /// Does what is due and returns the wall time of the next call. The first call registers the node; attempts are
     /// touched only after the first orders.
-    pub fn reconcile(
-        &mut self,
-        now: ClockReading,
-        orders: Option<Orders>,
-        send_report: &mut dyn FnMut(Report),
-    ) -> i64 {
+    pub fn reconcile(&mut self, now: ClockReading, orders: Option<Orders>, send_report: &mut dyn FnMut(Report)) -> i64 {
         self.report_heartbeat(now.wall_ms, send_report);
         if let Some(orders) = orders {
             self.apply_orders(orders);
         }
-        let mut context =
-            ReconcileContext { config: &self.config, machine: &mut self.machine, now, send_report };
+        let mut context = ReconcileContext { config: &self.config, machine: &mut self.machine, now, send_report };
         self.attempts.retain(|_, tracked| tracked.reconcile(&mut context));
         match self.attempts.is_empty() {
             true => self.heartbeat_timer.next_due_ms(),
@@ -135,8 +124,7 @@ impl<M: Machine> Reconciler<M> {
         }
         let is_first = !self.has_tracked_leftovers;
         self.track_leftover_attempts();
-        let named: BTreeSet<_> =
-            orders.attempts.iter().map(|order| (order.job.as_str(), order.attempt)).collect();
+        let named: BTreeSet<_> = orders.attempts.iter().map(|order| (order.job.as_str(), order.attempt)).collect();
         for (key, tracked) in &mut self.attempts {
             if !named.contains(&(key.job(), key.attempt())) {
                 tracked.order = None;
@@ -157,8 +145,7 @@ impl<M: Machine> Reconciler<M> {
         match self.attempts.get_mut(&key) {
             Some(tracked) => tracked.order = Some(order),
             None if is_first => {
-                let tracked =
-                    TrackedAttempt::new(&mut self.machine, &key, Some(order)).assume_predates_this_agent();
+                let tracked = TrackedAttempt::new(&mut self.machine, &key, Some(order)).assume_predates_this_agent();
                 self.attempts.insert(key, tracked);
             }
             None => self.track_attempt(key, Some(order)),

@@ -60,12 +60,10 @@ impl Runner {
             return Err(AgentError::NoShimCommand);
         }
         let nodes = vec![config.node.clone()];
-        let repeat_interval_ms =
-            i64::try_from(config.heartbeat_interval.as_millis()).unwrap_or(i64::MAX).max(1);
+        let repeat_interval_ms = i64::try_from(config.heartbeat_interval.as_millis()).unwrap_or(i64::MAX).max(1);
         let machine = LinuxMachine::open(&config.data_dir, config.shim_command)?;
         let incarnation = proc::random_uuid()?;
-        let registration =
-            Registration { incarnation, ..inventory::local_registration(&config.node, config.gpus)? };
+        let registration = Registration { incarnation, ..inventory::local_registration(&config.node, config.gpus)? };
         let reconciler = Reconciler::new(registration, repeat_interval_ms, machine);
         let runner_loop = RunnerLoop { reconciler, report_sink, started_at: Instant::now() };
         let thread = AgentThread::start("runner", runner_loop).map_err(AgentError::ThreadSpawn)?;

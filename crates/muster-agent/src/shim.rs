@@ -73,9 +73,8 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> i32 {
 fn run_attempt(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
     setsid().map_err(ShimError::LeaveSession)?;
     set_child_subreaper(Some(getpid())).map_err(ShimError::BecomeSubreaper)?;
-    let intent = attempt_dir
-        .launch_intent()?
-        .ok_or_else(|| ShimError::NoLaunchIntent(attempt_dir.path().to_path_buf()))?;
+    let intent =
+        attempt_dir.launch_intent()?.ok_or_else(|| ShimError::NoLaunchIntent(attempt_dir.path().to_path_buf()))?;
     let shim = own_shim_record()?;
     if !attempt_dir.try_take_launch_lock(&LaunchLock::Shim(shim.clone()))? {
         return Ok(()); // The agent abandoned this launch and reports the attempt as over.
@@ -110,11 +109,7 @@ fn own_shim_record() -> Result<ShimRecord, ShimError> {
     })
 }
 
-fn run_gang(
-    attempt_dir: &AttemptDir,
-    intent: &LaunchIntent,
-    mut shim: ShimRecord,
-) -> Result<ExitRecord, ShimError> {
+fn run_gang(attempt_dir: &AttemptDir, intent: &LaunchIntent, mut shim: ShimRecord) -> Result<ExitRecord, ShimError> {
     let gang = match tasks::start_gang(attempt_dir, &intent.order) {
         Ok(gang) => gang,
         Err(error) => {
@@ -136,9 +131,7 @@ fn run_gang(
 /// Kills the tasks of a gang that started only in part.
 fn kill_all_descendants() -> Result<(), ShimError> {
     loop {
-        supervision::live_descendants()?
-            .iter()
-            .for_each(|process| supervision::signal_or_log(process, Signal::KILL));
+        supervision::live_descendants()?.iter().for_each(|process| supervision::signal_or_log(process, Signal::KILL));
         if supervision::wait_for_any_child().is_none() {
             return Ok(());
         }

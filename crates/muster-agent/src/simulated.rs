@@ -69,10 +69,7 @@ pub struct SimulatedAgents {
 
 impl SimulatedAgents {
     /// Starts the thread. Each node registers at once.
-    pub fn start(
-        config: SimulatedAgentsConfig,
-        report_sink: ReportSink,
-    ) -> Result<SimulatedAgents, AgentError> {
+    pub fn start(config: SimulatedAgentsConfig, report_sink: ReportSink) -> Result<SimulatedAgents, AgentError> {
         let nodes = config.registrations.iter().map(|registration| registration.node.clone()).collect();
         let intervals = config.report_intervals();
         let cluster = SimulatedCluster::new(config.registrations, intervals);
@@ -120,9 +117,9 @@ impl SimulatedLoop {
     /// Best effort: a log that cannot be written does not change the end of the attempt.
     fn write_log(&self, line: &LogLine) {
         let path = logs::log_path(&self.data_dir, &line.job, line.attempt, line.rank, line.stream);
-        let written = path.map_err(AgentError::from).and_then(|path| {
-            logs::append_once(&path, &line.text).map_err(|source| AgentError::Write { path, source })
-        });
+        let written = path
+            .map_err(AgentError::from)
+            .and_then(|path| logs::append_once(&path, &line.text).map_err(|source| AgentError::Write { path, source }));
         if let Err(error) = written {
             tracing::warn!(job = line.job, "cannot write the log of a simulated attempt: {error}");
         }

@@ -25,9 +25,7 @@ pub fn postgres_commits_per_second(url: &str) -> Result<f64> {
     runtime.block_on(async {
         let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
         let driver_task = tokio::spawn(connection);
-        client
-            .batch_execute("CREATE TABLE raw_row (id BIGSERIAL PRIMARY KEY, payload TEXT NOT NULL)")
-            .await?;
+        client.batch_execute("CREATE TABLE raw_row (id BIGSERIAL PRIMARY KEY, payload TEXT NOT NULL)").await?;
         let insert = client.prepare("INSERT INTO raw_row (payload) VALUES ($1)").await?;
         let payload = "x".repeat(200);
         let started = Instant::now();
@@ -60,8 +58,7 @@ pub fn start_noop_server() -> Result<SocketAddr> {
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
             sender.send(listener.local_addr()?)?;
-            let handler =
-                |_body: String| async { (axum::http::StatusCode::CREATED, "{\"job_id\":\"job-1\"}") };
+            let handler = |_body: String| async { (axum::http::StatusCode::CREATED, "{\"job_id\":\"job-1\"}") };
             let router = axum::Router::new().route("/api/v1/jobs", axum::routing::post(handler));
             axum::serve(listener, router).await?;
             anyhow::Ok(())

@@ -34,11 +34,8 @@ fn measure(waiting: usize, nodes: usize) -> Result<Vec<String>> {
     let started = Instant::now();
     let server = Server::start(&folder.0, nodes, None)?;
     let start_up = started.elapsed();
-    let list = median(
-        (0..20).map(|_| elapsed_ms(|| get_first_page_of_jobs(&server))).collect::<Result<Vec<f64>>>()?,
-    );
-    let command =
-        median((0..20).map(|_| elapsed_ms(|| run_muster_ps(&server))).collect::<Result<Vec<f64>>>()?);
+    let list = median((0..20).map(|_| elapsed_ms(|| get_first_page_of_jobs(&server))).collect::<Result<Vec<f64>>>()?);
+    let command = median((0..20).map(|_| elapsed_ms(|| run_muster_ps(&server))).collect::<Result<Vec<f64>>>()?);
     Ok(vec![
         format_figure(waiting as f64),
         format_figure(running as f64),
@@ -67,9 +64,7 @@ fn submit_jobs(server: &Server, jobs: usize) -> Result<()> {
             })
         })
         .collect();
-    threads
-        .into_iter()
-        .try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a client panicked"))?)
+    threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a client panicked"))?)
 }
 
 fn job_body(number: usize) -> String {

@@ -59,8 +59,8 @@ impl Server {
     fn wait_until_ready(&self) -> Result<()> {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(120) {
-            if let Ok((200, _)) = Connection::open(self.address)
-                .and_then(|mut connection| connection.request("GET", "/readyz", ""))
+            if let Ok((200, _)) =
+                Connection::open(self.address).and_then(|mut connection| connection.request("GET", "/readyz", ""))
             {
                 return Ok(());
             }

@@ -17,8 +17,7 @@ impl Table {
 
     pub fn print(&self) {
         let columns = self.rows[0].len();
-        let width =
-            |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..columns).map(width).collect();
         println!("\n### {}\n", self.title);
         for (number, row) in self.rows.iter().enumerate() {

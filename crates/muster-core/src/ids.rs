@@ -81,9 +81,7 @@ pub const SLUG_LENGTH_MAX: usize = 63;
 
 /// The text is not a valid name of a tenant or node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is not a valid name: use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, beginning with a letter or digit"
-)]
+#[error("`{0}` is not a valid name: use 1 to 63 of a-z, 0-9, `-`, `_` and `.`, beginning with a letter or digit")]
 pub struct NotASlug(pub String);
 
 fn slug(text: &str) -> Result<Arc<str>, NotASlug> {

@@ -278,8 +278,7 @@ mod tests {
         let files = [("a.gsky".to_string(), String::new())].into();
         let bundle = PolicyBundle { files, hooks: [Hook::Admit].into(), ..PolicyBundle::default() };
         let (by, why, at) = (String::new(), String::new(), Timestamp(0));
-        let version =
-            BundleVersion { number: 1, scope: PolicyScope::Cluster, bundle: Arc::new(bundle), by, why, at };
+        let version = BundleVersion { number: 1, scope: PolicyScope::Cluster, bundle: Arc::new(bundle), by, why, at };
         let mut policies = Policies::default();
         policies.activate(version);
         assert!(!policies.is_empty() && policies.answers_hook(Hook::Admit, &"red".parse().unwrap()));
@@ -306,11 +305,7 @@ mod tests {
         policies.activate(version(1, PolicyScope::Cluster, "team"));
         policies.activate(version(2, PolicyScope::Tenant(red.clone()), "name"));
         for (tenant, name, read) in [("red", "name", true), ("blue", "name", false), ("blue", "team", true)] {
-            assert_eq!(
-                policies.bucket_criteria.reads.has(&tenant.parse().unwrap(), name),
-                read,
-                "{tenant} {name}"
-            );
+            assert_eq!(policies.bucket_criteria.reads.has(&tenant.parse().unwrap(), name), read, "{tenant} {name}");
         }
         assert_eq!((policies.next_number(), policies.versions().len()), (3, 2));
         policies.activate(version(3, PolicyScope::Tenant(red.clone()), "name"));
@@ -339,8 +334,7 @@ mod tests {
             ..PolicyBundle::default()
         };
         let (by, why, at) = (String::new(), String::new(), Timestamp(0));
-        let version =
-            BundleVersion { number: 1, scope: PolicyScope::Cluster, bundle: Arc::new(bundle), by, why, at };
+        let version = BundleVersion { number: 1, scope: PolicyScope::Cluster, bundle: Arc::new(bundle), by, why, at };
         let policies = Policies::restored(vec![version], Vec::new(), Vec::new());
         let cases = [
             (Some(60), 1_000, Some(true)),

@@ -70,8 +70,7 @@ pub fn parse_duration_with(text: &str, unit_ms: impl Fn(&str) -> Option<i64>) ->
     let mut total_ms: i64 = 0;
     while !rest.is_empty() {
         let (digits, after_digits) = rest.split_at(rest.find(|letter: char| !letter.is_ascii_digit())?);
-        let unit_end =
-            after_digits.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after_digits.len());
+        let unit_end = after_digits.find(|letter: char| letter.is_ascii_digit()).unwrap_or(after_digits.len());
         let (unit, after) = after_digits.split_at(unit_end);
         let part_ms = digits.parse::<i64>().ok()?.checked_mul(unit_ms(unit)?)?;
         total_ms = total_ms.checked_add(part_ms)?;
@@ -124,14 +123,9 @@ mod tests {
 
     #[test]
     fn durations_parse_and_print_back() {
-        for (text, expected_ms) in [
-            ("500ms", 500),
-            ("20s", 20_000),
-            ("2m", 120_000),
-            ("1h30m", 5_400_000),
-            ("1d", 86_400_000),
-            ("0s", 0),
-        ] {
+        for (text, expected_ms) in
+            [("500ms", 500), ("20s", 20_000), ("2m", 120_000), ("1h30m", 5_400_000), ("1d", 86_400_000), ("0s", 0)]
+        {
             assert_eq!(parse_duration_ms(text), Ok(expected_ms), "{text}");
             assert_eq!(format_duration_ms(expected_ms), text);
         }

@@ -88,8 +88,7 @@ mod tests {
 
     #[test]
     fn a_deep_body_is_an_error_and_not_a_stack_overflow() {
-        let deep =
-            format!("{{\"name\":\"a\",\"value\":1.0,\"x\":{}{}}}", "[".repeat(500_000), "]".repeat(500_000));
+        let deep = format!("{{\"name\":\"a\",\"value\":1.0,\"x\":{}{}}}", "[".repeat(500_000), "]".repeat(500_000));
         assert!(from_str::<Flat>(&deep).is_err());
     }
 

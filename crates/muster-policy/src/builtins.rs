@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 
 use anyhow::anyhow;
 use muster_core::objects::policy::rules::{
-    BalanceStrategy, Check, DistributionStrategy, Fact, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset,
-    Strategy, TuningTarget,
+    BalanceStrategy, Check, DistributionStrategy, Fact, Metric, Pool, PowerPolicy, Rule, Rules, Ruleset, Strategy,
+    TuningTarget,
 };
 use starlark::any::ProvidesStaticType;
 use starlark::collections::SmallMap;
@@ -80,9 +80,7 @@ pub fn policy_globals() -> Globals {
 
 /// The same as a builder, for further builtins.
 pub fn policy_globals_builder() -> GlobalsBuilder {
-    GlobalsBuilder::extended_by(&[LibraryExtension::Print])
-        .with(policy_builtins)
-        .with_namespace("gpu_ops", gpu_ops)
+    GlobalsBuilder::extended_by(&[LibraryExtension::Print]).with(policy_builtins).with_namespace("gpu_ops", gpu_ops)
 }
 
 const POOL_FIELDS: [&str; 8] = [
@@ -118,24 +116,15 @@ fn policy_builtins(builder: &mut GlobalsBuilder) {
         }))
     }
 
-    fn optimize_clock<'v>(
-        #[starlark(kwargs)] kwargs: DictRef<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<Value<'v>> {
+    fn optimize_clock<'v>(#[starlark(kwargs)] kwargs: DictRef<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
         dict_with_key(heap, ("type", "clock"), kwargs)
     }
 
-    fn optimize_memory<'v>(
-        #[starlark(kwargs)] kwargs: DictRef<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<Value<'v>> {
+    fn optimize_memory<'v>(#[starlark(kwargs)] kwargs: DictRef<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
         dict_with_key(heap, ("type", "memory"), kwargs)
     }
 
-    fn optimize_power<'v>(
-        #[starlark(kwargs)] kwargs: DictRef<'v>,
-        heap: Heap<'v>,
-    ) -> anyhow::Result<Value<'v>> {
+    fn optimize_power<'v>(#[starlark(kwargs)] kwargs: DictRef<'v>, heap: Heap<'v>) -> anyhow::Result<Value<'v>> {
         dict_with_key(heap, ("type", "power"), kwargs)
     }
 
@@ -246,20 +235,13 @@ fn gpu_ops(builder: &mut GlobalsBuilder) {
 /// The registry of the current evaluation. Calls of hooks have none.
 pub fn current_registry<'a>(eval: &Evaluator<'_, 'a, '_>) -> anyhow::Result<&'a Registry> {
     let extra = eval.extra.and_then(|extra| extra.downcast_ref::<Registry>());
-    extra.ok_or_else(|| {
-        anyhow!("register_pool and register_schedule can be called only while a policy file is loaded")
-    })
+    extra.ok_or_else(|| anyhow!("register_pool and register_schedule can be called only while a policy file is loaded"))
 }
 
 /// A dict of the keyword arguments, preceded by one entry.
-fn dict_with_key<'v>(
-    heap: Heap<'v>,
-    (key, value): (&str, &str),
-    kwargs: DictRef<'v>,
-) -> anyhow::Result<Value<'v>> {
+fn dict_with_key<'v>(heap: Heap<'v>, (key, value): (&str, &str), kwargs: DictRef<'v>) -> anyhow::Result<Value<'v>> {
     let mut entries: SmallMap<Value<'v>, Value<'v>> = SmallMap::new();
-    entries
-        .insert_hashed(heap.alloc(key).get_hashed().map_err(|error| anyhow!("{error}"))?, heap.alloc(value));
+    entries.insert_hashed(heap.alloc(key).get_hashed().map_err(|error| anyhow!("{error}"))?, heap.alloc(value));
     for (name, value) in kwargs.iter() {
         entries.insert_hashed(name.get_hashed().map_err(|error| anyhow!("{error}"))?, value);
     }
@@ -284,8 +266,7 @@ fn strategy_from_dict(value: Value) -> anyhow::Result<Strategy> {
 
 /// A health check from the dict that the builtin `check` returned.
 fn check_from_dict(value: Value) -> anyhow::Result<Check> {
-    let invalid =
-        || anyhow!("gpu_pool: `health_checks` contains {}; create checks with check", value.to_repr());
+    let invalid = || anyhow!("gpu_pool: `health_checks` contains {}; create checks with check", value.to_repr());
     let mut fields = KeywordArgs::accepting_any("gpu_pool", DictRef::from_value(value).ok_or_else(invalid)?);
     let name = fields.text("name")?.ok_or_else(invalid)?;
     Ok(Check { name, fields: fields.remaining_facts()? })

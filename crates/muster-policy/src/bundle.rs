@@ -26,10 +26,7 @@ use crate::views::hook_parameters;
 /// assert!(bundle.hooks.contains(&Hook::Admit));
 /// # Ok::<(), muster_policy::PolicyError>(())
 /// ```
-pub fn compile(
-    files: BTreeMap<String, String>,
-    limits: Limits,
-) -> Result<(PolicyBundle, Program), PolicyError> {
+pub fn compile(files: BTreeMap<String, String>, limits: Limits) -> Result<(PolicyBundle, Program), PolicyError> {
     let program = Program::compile_files(&files, limits)?;
     let mut hooks = BTreeSet::new();
     for (file, source) in files.iter().filter(|(file, _)| is_policy_file(file)) {
@@ -50,11 +47,7 @@ pub struct FileSummary {
 }
 
 /// Compile one of these files, as a policy or as a test, and summarise it.
-pub fn check_file(
-    files: &BTreeMap<String, String>,
-    name: &str,
-    limits: &Limits,
-) -> Result<FileSummary, PolicyError> {
+pub fn check_file(files: &BTreeMap<String, String>, name: &str, limits: &Limits) -> Result<FileSummary, PolicyError> {
     if !is_policy_file(name) {
         return load::load_test_file(files, name, limits, LoadMode::Tests).map(|_| FileSummary::default());
     }

@@ -71,9 +71,7 @@ impl CallBatch {
     /// A batch from its encoded parts; `None` if a call would use values that are missing.
     pub(crate) fn from_wire(values: Vec<PolicyValue>, layout: ArgumentLayout) -> Option<CallBatch> {
         let is_complete = match layout {
-            ArgumentLayout::Rows { calls, args_per_call } => {
-                calls.checked_mul(args_per_call) == Some(values.len())
-            }
+            ArgumentLayout::Rows { calls, args_per_call } => calls.checked_mul(args_per_call) == Some(values.len()),
             ArgumentLayout::Pairs { firsts } => firsts <= values.len(),
         };
         is_complete.then(|| CallBatch::new(values, layout))
@@ -126,8 +124,7 @@ impl CallBatch {
 
     /// The same for several evaluators: allocated once for all of them.
     pub(crate) fn alloc_shared<'v>(&self, heap: Heap<'v>) -> Result<&'v [Value<'v>], PolicyError> {
-        let frozen =
-            self.frozen_values.get_or_init(|| freeze_values(&self.values)).as_ref().map_err(Clone::clone)?;
+        let frozen = self.frozen_values.get_or_init(|| freeze_values(&self.values)).as_ref().map_err(Clone::clone)?;
         let tuple = TupleRef::from_value(heap.access_owned_frozen_value(frozen));
         Ok(tuple.map(TupleRef::content).unwrap_or_default())
     }

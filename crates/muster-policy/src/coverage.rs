@@ -77,8 +77,7 @@ impl CoverageRecorder {
     }
 
     fn instrument(&self, ast: &AstModule, source: &str) -> InstrumentedFile {
-        let mut instrumenter =
-            Instrumenter { recorder: self, ast, mark_lines: Vec::new(), insertions: Vec::new() };
+        let mut instrumenter = Instrumenter { recorder: self, ast, mark_lines: Vec::new(), insertions: Vec::new() };
         instrumenter.instrument_statement(ast.statement());
         let Instrumenter { mark_lines, mut insertions, .. } = instrumenter;
         insertions.sort_by_key(|(offset, _)| *offset);
@@ -166,10 +165,7 @@ fn is_string_literal(expression: &AstExpr) -> bool {
 
 #[starlark_module]
 fn coverage_builtins(builder: &mut GlobalsBuilder) {
-    fn __ran<'v>(
-        #[starlark(require = pos)] mark: u32,
-        eval: &mut Evaluator<'v, '_, '_>,
-    ) -> anyhow::Result<NoneType> {
+    fn __ran<'v>(#[starlark(require = pos)] mark: u32, eval: &mut Evaluator<'v, '_, '_>) -> anyhow::Result<NoneType> {
         current_registry(eval)?.mark_reached(mark);
         Ok(NoneType)
     }

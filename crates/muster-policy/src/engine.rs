@@ -142,8 +142,7 @@ impl PolicyEngine {
 
     /// The GPUs that may be allocated, best score first; equal scores keep their order.
     pub fn recommended_gpus<'a>(&self, gpus: &'a [Gpu], requirements: &Requirements) -> Vec<&'a Gpu> {
-        let mut fit: Vec<&Gpu> =
-            gpus.iter().filter(|gpu| self.evaluate_allocation(gpu, requirements)).collect();
+        let mut fit: Vec<&Gpu> = gpus.iter().filter(|gpu| self.evaluate_allocation(gpu, requirements)).collect();
         fit.sort_by_key(|gpu| std::cmp::Reverse(score_tenths(gpu)));
         fit
     }

@@ -43,9 +43,7 @@ impl PolicyError {
     pub(crate) fn with_message(self, message: &str) -> PolicyError {
         let message = message.to_string();
         match self {
-            PolicyError::InvalidAt { file, line, column, .. } => {
-                PolicyError::InvalidAt { file, line, column, message }
-            }
+            PolicyError::InvalidAt { file, line, column, .. } => PolicyError::InvalidAt { file, line, column, message },
             PolicyError::Invalid { file, .. } => PolicyError::Invalid { file, message },
             other => other,
         }

@@ -29,12 +29,7 @@ pub trait HookExecutor {
     fn files_defining(&self, function: &str) -> Vec<String>;
 
     /// Call a function of a file, and return one answer for each call of the batch.
-    fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &CallBatch,
-    ) -> Vec<Result<PolicyValue, PolicyError>>;
+    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>>;
 }
 
 impl HookExecutor for Program {
@@ -44,12 +39,7 @@ impl HookExecutor for Program {
         files.filter(|file| is_policy_file(file)).map(str::to_string).collect()
     }
 
-    fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &CallBatch,
-    ) -> Vec<Result<PolicyValue, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
         Program::call_each(self, file, function, calls)
     }
 }
@@ -59,12 +49,7 @@ impl<E: HookExecutor + ?Sized> HookExecutor for &E {
         (**self).files_defining(function)
     }
 
-    fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &CallBatch,
-    ) -> Vec<Result<PolicyValue, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
         (**self).call_each(file, function, calls)
     }
 }
@@ -80,19 +65,13 @@ pub fn admit_each(policies: &impl HookExecutor, jobs: &[&JobView]) -> Vec<Result
     let mut all = vec![Ok(Admission::Yes); jobs.len()];
     for file in policies.files_defining(Hook::Admit.as_str()) {
         let answers = policies.call_each(&file, Hook::Admit.as_str(), &calls);
-        combine_answers(&mut all, answers, |previous, answer| {
-            Ok(previous.and(answers::admission(&file, answer)?))
-        });
+        combine_answers(&mut all, answers, |previous, answer| Ok(previous.and(answers::admission(&file, answer)?)));
     }
     all
 }
 
 /// The priority that orders a job; `None` if it equals the requested one. Each file sees the result of the previous.
-pub fn priority(
-    policies: &impl HookExecutor,
-    job: &JobView,
-    tenant: &TenantView,
-) -> Result<Option<u32>, PolicyError> {
+pub fn priority(policies: &impl HookExecutor, job: &JobView, tenant: &TenantView) -> Result<Option<u32>, PolicyError> {
     single_answer(priority_each(policies, &[(job, tenant)]))
 }
 
@@ -110,9 +89,11 @@ pub fn priority_each(
         };
         let calls = CallBatch::from_rows(jobs.iter().zip(&all).map(row));
         let answers = policies.call_each(&file, Hook::Priority.as_str(), &calls);
-        combine_answers(&mut all, answers, |previous, answer| {
-            Ok(answers::priority(&file, answer)?.unwrap_or(previous))
-        });
+        combine_answers(
+            &mut all,
+            answers,
+            |previous, answer| Ok(answers::priority(&file, answer)?.unwrap_or(previous)),
+        );
     }
     let if_changed = |(priority, requested): (Result<u32, PolicyError>, u32)| {
         priority.map(|priority| Some(priority).filter(|priority| *priority != requested))
@@ -121,11 +102,7 @@ pub fn priority_each(
 }
 
 /// The cost of placing a job on each of these nodes, in thousandths of a device. Negative costs attract the job.
-pub fn score(
-    policies: &impl HookExecutor,
-    job: &JobView,
-    nodes: &[NodeView],
-) -> Result<Vec<i64>, PolicyError> {
+pub fn score(policies: &impl HookExecutor, job: &JobView, nodes: &[NodeView]) -> Result<Vec<i64>, PolicyError> {
     single_answer(score_each(policies, &[job], nodes))
 }
 
@@ -153,8 +130,7 @@ fn score_chunk(
         let rows = jobs.iter().map(|_| Ok(answers.by_ref().take(nodes.len()).collect::<Vec<_>>())).collect();
         combine_answers(&mut all, rows, |mut costs, row| {
             for (cost, answer) in costs.iter_mut().zip(row) {
-                *cost +=
-                    answers::cost_milli(&file, answer?)?.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX);
+                *cost += answers::cost_milli(&file, answer?)?.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX);
             }
             Ok(costs)
         });
@@ -183,11 +159,7 @@ pub fn victims(
 }
 
 /// Whether a job restarts after a failure. One refusal is enough; else the longest wait applies.
-pub fn retry(
-    policies: &impl HookExecutor,
-    job: &JobView,
-    failure: &FailureView,
-) -> Result<Retry, PolicyError> {
+pub fn retry(policies: &impl HookExecutor, job: &JobView, failure: &FailureView) -> Result<Retry, PolicyError> {
     let calls = CallBatch::single(vec![views::job(job), views::failure(failure)]);
     let mut all = Retry::AsAsked;
     for file in policies.files_defining(Hook::Retry.as_str()) {
@@ -229,8 +201,7 @@ pub fn limit_each(
     policies: &impl HookExecutor,
     tenants: &[(&TenantView, &ClusterView)],
 ) -> Vec<Result<GpuLimit, PolicyError>> {
-    let row =
-        |(tenant, cluster): &(&TenantView, &ClusterView)| [views::tenant(tenant), views::cluster(cluster)];
+    let row = |(tenant, cluster): &(&TenantView, &ClusterView)| [views::tenant(tenant), views::cluster(cluster)];
     let calls = CallBatch::from_rows(tenants.iter().map(row));
     let mut all = vec![Ok(GpuLimit::default()); tenants.len()];
     for file in policies.files_defining(Hook::Limit.as_str()) {

@@ -98,9 +98,8 @@ impl<'v> KeywordArgs<'v> {
         let Some(value) = self.take_arg(name) else { return Ok(None) };
         let texts = match value.unpack_str() {
             Some(text) => Some(vec![text.to_string()]),
-            None => sequence_items(value).and_then(|items| {
-                items.into_iter().map(|item| item.unpack_str().map(str::to_string)).collect()
-            }),
+            None => sequence_items(value)
+                .and_then(|items| items.into_iter().map(|item| item.unpack_str().map(str::to_string)).collect()),
         };
         let texts = texts.filter(|texts: &Vec<String>| texts.iter().all(|text| !text.is_empty()));
         let expected = "a string or a list of strings, none of them empty";

@@ -42,10 +42,7 @@ pub(crate) struct CompiledFiles {
 }
 
 /// Run every policy of a bundle, in the order of file names. Test files are skipped.
-pub(crate) fn load_policies(
-    files: &BTreeMap<String, String>,
-    limits: &Limits,
-) -> Result<CompiledFiles, PolicyError> {
+pub(crate) fn load_policies(files: &BTreeMap<String, String>, limits: &Limits) -> Result<CompiledFiles, PolicyError> {
     let mut loader = BundleLoader::new(FileSource::Bundle(files), limits, LoadMode::Policies);
     for name in files.keys().filter(|name| is_policy_file(name)) {
         if !loader.loaded_modules.contains_key(name) {
@@ -158,11 +155,7 @@ impl<'a> BundleLoader<'a> {
     }
 
     fn into_compiled(self) -> CompiledFiles {
-        CompiledFiles {
-            modules: self.loaded_modules,
-            rules: self.registry.into_rules(),
-            mentions: self.mentions,
-        }
+        CompiledFiles { modules: self.loaded_modules, rules: self.registry.into_rules(), mentions: self.mentions }
     }
 
     /// Check a file, load the files it names, and run it.
@@ -211,12 +204,10 @@ impl<'a> BundleLoader<'a> {
 
     /// The self-applying functions that a file loads, under their local names.
     fn loaded_self_applying(&self, ast: &AstModule) -> BTreeSet<String> {
-        let is_self_applying = |module: &str, name: &str| {
-            self.self_applying.get(module).is_some_and(|names| names.contains(name))
-        };
+        let is_self_applying =
+            |module: &str, name: &str| self.self_applying.get(module).is_some_and(|names| names.contains(name));
         let local_names = |load: AstLoad| {
-            let symbols =
-                load.symbols.iter().filter(|(_, original)| is_self_applying(load.module_id, original));
+            let symbols = load.symbols.iter().filter(|(_, original)| is_self_applying(load.module_id, original));
             symbols.map(|(local, _)| local.to_string()).collect::<Vec<_>>()
         };
         ast.loads().into_iter().flat_map(local_names).collect()
@@ -246,14 +237,12 @@ impl<'a> BundleLoader<'a> {
             Module::with_temp_heap(|module| {
                 {
                     let mut eval = Evaluator::new(&module);
-                    let not_limited =
-                        |error| PolicyError::from_starlark(&starlark::Error::new_other(error), shown);
+                    let not_limited = |error| PolicyError::from_starlark(&starlark::Error::new_other(error), shown);
                     let watchdog = self.limits.limit_file_run(&mut eval).map_err(not_limited)?;
                     eval.set_loader(&loader);
                     eval.set_print_handler(&printer);
                     eval.extra = Some(&self.registry);
-                    let failed =
-                        |error| watchdog.with_exceeded_limit(PolicyError::from_starlark(&error, shown));
+                    let failed = |error| watchdog.with_exceeded_limit(PolicyError::from_starlark(&error, shown));
                     eval.eval_module(ast, self.mode.globals_for(name)).map_err(failed)?;
                 }
                 let frozen = module.freeze_named(FrozenHeapName::User(Box::new(shown.to_string())));

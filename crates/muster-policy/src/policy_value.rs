@@ -96,11 +96,7 @@ impl PolicyValue {
         PolicyValue::convert_bounded(value, DEPTH_MAX, &Cell::new(ANSWER_SIZE_MAX))
     }
 
-    fn convert_bounded(
-        value: Value,
-        depth: usize,
-        size_left: &Cell<usize>,
-    ) -> Result<PolicyValue, ConversionError> {
+    fn convert_bounded(value: Value, depth: usize, size_left: &Cell<usize>) -> Result<PolicyValue, ConversionError> {
         let Some(depth) = depth.checked_sub(1) else { return Err(ConversionError::TooDeep) };
         let size = 1 + value.unpack_str().map_or(0, str::len);
         size_left.set(size_left.get().checked_sub(size).ok_or(ConversionError::TooLarge)?);
@@ -225,8 +221,7 @@ impl From<String> for PolicyValue {
 /// As Starlark prints it.
 impl fmt::Display for PolicyValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all =
-            |items: &[PolicyValue]| items.iter().map(PolicyValue::to_string).collect::<Vec<_>>().join(", ");
+        let all = |items: &[PolicyValue]| items.iter().map(PolicyValue::to_string).collect::<Vec<_>>().join(", ");
         match self {
             PolicyValue::None => f.write_str("None"),
             PolicyValue::Bool(true) => f.write_str("True"),

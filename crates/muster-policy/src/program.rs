@@ -59,11 +59,7 @@ impl Program {
     }
 
     /// Compile one of these files and the files it loads.
-    pub fn compile_file(
-        files: &BTreeMap<String, String>,
-        name: &str,
-        limits: Limits,
-    ) -> Result<Program, PolicyError> {
+    pub fn compile_file(files: &BTreeMap<String, String>, name: &str, limits: Limits) -> Result<Program, PolicyError> {
         let CompiledFiles { modules, rules, mentions } = load::load_policy_file(files, name, &limits)?;
         Ok(Program { modules, rules, mentions, limits })
     }
@@ -118,12 +114,7 @@ impl Program {
     }
 
     /// Call a function of a file once for each call of the batch. The arguments are immutable.
-    pub fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &CallBatch,
-    ) -> Vec<Result<PolicyValue, PolicyError>> {
+    pub fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
         self.call_range((file, function), calls, 0..calls.len())
     }
 
@@ -158,8 +149,8 @@ impl Program {
                 let printer = Printer::new(self.limits.output_bytes);
                 let mut eval = Evaluator::new(&module);
                 let limited = self.limits.limit_calls(&mut eval);
-                let limited = limited
-                    .map_err(|error| PolicyError::from_starlark(&starlark::Error::new_other(error), file));
+                let limited =
+                    limited.map_err(|error| PolicyError::from_starlark(&starlark::Error::new_other(error), file));
                 // A batch that fits in one evaluator is allocated there. After a failed call another one is needed.
                 let allocate = || match range == (0..calls.len()) {
                     true => Ok(Cow::Owned(calls.alloc_in_module(&module))),
@@ -177,8 +168,7 @@ impl Program {
                     args.extend(calls.value_indexes(call).map(|index| values[index]));
                     watchdog.start_call();
                     let value = eval.eval_function(function, &args, &[]);
-                    let error =
-                        |error| watchdog.with_exceeded_limit(PolicyError::from_starlark(&error, file));
+                    let error = |error| watchdog.with_exceeded_limit(PolicyError::from_starlark(&error, file));
                     let answer = value.map_err(error).and_then(|value| to_policy_value(value, file));
                     let stop = answer.is_err() || self.limits.should_replace_heap(module.heap());
                     answers.push(answer);

@@ -26,9 +26,7 @@ pub fn first_recursion(ast: &AstModule) -> Option<(FileSpan, String)> {
 }
 
 /// Remove functions that use no other function, repeatedly. The rest are on a cycle or lead to one.
-fn without_acyclic_functions(
-    mut functions: BTreeMap<String, FunctionUses>,
-) -> BTreeMap<String, FunctionUses> {
+fn without_acyclic_functions(mut functions: BTreeMap<String, FunctionUses>) -> BTreeMap<String, FunctionUses> {
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut use_counts: BTreeMap<String, usize> = BTreeMap::new();
     for (name, function) in &functions {
@@ -67,9 +65,7 @@ fn collect_functions(statement: &AstStmt, functions: &mut BTreeMap<String, Funct
 /// Parameters and assigned names of a function. They shadow functions of the same name.
 fn local_names(def: &DefP<AstNoPayload>) -> BTreeSet<String> {
     let parameter = |parameter: &Parameter| match parameter {
-        Parameter::Normal(name, ..) | Parameter::Args(name, _) | Parameter::KwArgs(name, _) => {
-            Some(name.ident.clone())
-        }
+        Parameter::Normal(name, ..) | Parameter::Args(name, _) | Parameter::KwArgs(name, _) => Some(name.ident.clone()),
         Parameter::Slash | Parameter::NoArgs => None,
     };
     let mut local: BTreeSet<String> = def.params.iter().filter_map(|param| parameter(&param.node)).collect();

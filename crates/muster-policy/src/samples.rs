@@ -24,8 +24,7 @@ const MONDAY_UNIX_S: i64 = 1_767_571_200;
 const DEFAULT_WEEKDAY: i64 = 2;
 const DEFAULT_HOUR: i64 = 12;
 /// Fields that set the time of the call, with their maximum; only for views with a `now`.
-const TIME_FIELDS: [(&str, i64); 4] =
-    [("unix", i64::MAX / 1_000), ("hour", 23), ("minute", 59), ("weekday", 6)];
+const TIME_FIELDS: [(&str, i64); 4] = [("unix", i64::MAX / 1_000), ("hour", 23), ("minute", 59), ("weekday", 6)];
 
 /// A kind of view: a parameter of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,14 +47,8 @@ pub enum ViewKind {
 type FieldValues = Vec<(&'static str, PolicyValue)>;
 
 impl ViewKind {
-    pub const ALL: [ViewKind; 6] = [
-        ViewKind::Job,
-        ViewKind::Tenant,
-        ViewKind::Cluster,
-        ViewKind::Node,
-        ViewKind::Candidate,
-        ViewKind::Failure,
-    ];
+    pub const ALL: [ViewKind; 6] =
+        [ViewKind::Job, ViewKind::Tenant, ViewKind::Cluster, ViewKind::Node, ViewKind::Candidate, ViewKind::Failure];
 
     /// The name of the builtin of tests and of the hook parameter.
     pub fn as_str(self) -> &'static str {
@@ -124,8 +117,7 @@ impl ViewKind {
 
     /// The accepted values of a field; an error if the view has no such field.
     fn field_spec(self, record: &FieldValues, name: &str) -> Result<FieldSpec, String> {
-        if let Some((_, max)) = TIME_FIELDS.iter().find(|(time, _)| *time == name).filter(|_| self.has_now())
-        {
+        if let Some((_, max)) = TIME_FIELDS.iter().find(|(time, _)| *time == name).filter(|_| self.has_now()) {
             return Ok(FieldSpec { kind: FieldType::Integer(*max), nullable: false });
         }
         if let Some((_, default)) = record.iter().find(|(known, _)| *known == name && name != "now") {

@@ -38,8 +38,7 @@ fn collect_self_applying(statement: &AstStmt, names: &mut BTreeSet<String>) {
             }
         }
         Stmt::Assign(assign) => {
-            if let (AssignTarget::Identifier(name), Expr::Lambda(lambda)) =
-                (&assign.lhs.node, &assign.rhs.node)
+            if let (AssignTarget::Identifier(name), Expr::Lambda(lambda)) = (&assign.lhs.node, &assign.rhs.node)
                 && applies_parameter_to_parameter(&lambda.body, &parameter_names(&lambda.params))
             {
                 names.insert(name.ident.clone());
@@ -52,9 +51,7 @@ fn collect_self_applying(statement: &AstStmt, names: &mut BTreeSet<String>) {
 
 fn parameter_names(parameters: &[AstParameter]) -> BTreeSet<String> {
     let name = |parameter: &AstParameter| match &parameter.node {
-        Parameter::Normal(name, ..) | Parameter::Args(name, _) | Parameter::KwArgs(name, _) => {
-            Some(name.ident.clone())
-        }
+        Parameter::Normal(name, ..) | Parameter::Args(name, _) | Parameter::KwArgs(name, _) => Some(name.ident.clone()),
         Parameter::Slash | Parameter::NoArgs => None,
     };
     parameters.iter().filter_map(name).collect()
@@ -77,8 +74,7 @@ fn applies_parameter_to_parameter(expression: &AstExpr, parameters: &BTreeSet<St
         // The receiver of a method call is a value and no function.
         Expr::Call(called, _) if matches!(called.node, Expr::Dot(..)) => false,
         Expr::Call(called, args) => {
-            mentions_any(called, parameters)
-                && args.args.iter().any(|arg| mentions_any(arg.expr(), parameters))
+            mentions_any(called, parameters) && args.args.iter().any(|arg| mentions_any(arg.expr(), parameters))
         }
         _ => false,
     };
@@ -110,9 +106,7 @@ fn find_value_in_statement(statement: &AstStmt, names: &BTreeSet<String>, found:
 fn find_value_in_expression(expression: &AstExpr, names: &BTreeSet<String>, found: &mut Option<Span>) {
     let is_self_applying = match &expression.node {
         Expr::Identifier(name) => names.contains(&name.ident),
-        Expr::Lambda(lambda) => {
-            applies_parameter_to_parameter(&lambda.body, &parameter_names(&lambda.params))
-        }
+        Expr::Lambda(lambda) => applies_parameter_to_parameter(&lambda.body, &parameter_names(&lambda.params)),
         _ => false,
     };
     if is_self_applying && found.is_none() {

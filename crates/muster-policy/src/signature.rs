@@ -35,9 +35,7 @@ impl Signature {
 
     /// True if the function can be called with this number of positional arguments.
     pub fn accepts(&self, count: usize) -> bool {
-        !self.has_required_keywords
-            && self.args_min <= count
-            && self.args_max.is_none_or(|most| count <= most)
+        !self.has_required_keywords && self.args_min <= count && self.args_max.is_none_or(|most| count <= most)
     }
 }
 

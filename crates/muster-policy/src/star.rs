@@ -20,11 +20,7 @@ const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 
 #[derive(Debug, Parser)]
-#[command(
-    name = "star",
-    version,
-    about = "Load policies in Starlark, list what they register, test a GPU allocation"
-)]
+#[command(name = "star", version, about = "Load policies in Starlark, list what they register, test a GPU allocation")]
 #[command(before_help = "Examples:\n  star --load-all --list-pools\n  star --load-all --test-gpu 0\n  \
                          star --load policies/development.gsky")]
 struct Args {
@@ -108,8 +104,7 @@ fn listed_output(args: &Args, engine: &PolicyEngine) -> String {
     }
     if let Some(number) = args.test_gpu {
         let requirements = Requirements { min_memory: Some(MIN_MEMORY_GB), ..Requirements::default() };
-        let result =
-            if engine.evaluate_allocation(&Gpu::synthetic(number), &requirements) { "True" } else { "False" };
+        let result = if engine.evaluate_allocation(&Gpu::synthetic(number), &requirements) { "True" } else { "False" };
         text += &format!("GPU {number} allocation result: {result}\n");
     }
     text

@@ -41,9 +41,7 @@ fn expect(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
         let equal = a.equals(b).map_err(to_anyhow)?;
-        check_expectation(eval, !equal, || {
-            format!("expect.ne: {} is the same as {}", short_repr(a), short_repr(b))
-        })
+        check_expectation(eval, !equal, || format!("expect.ne: {} is the same as {}", short_repr(a), short_repr(b)))
     }
 
     fn r#true<'v>(
@@ -57,9 +55,7 @@ fn expect(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] value: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> anyhow::Result<NoneType> {
-        check_expectation(eval, !value.to_bool(), || {
-            format!("expect.false: {} is not false", short_repr(value))
-        })
+        check_expectation(eval, !value.to_bool(), || format!("expect.false: {} is not false", short_repr(value)))
     }
 
     fn contains<'v>(
@@ -82,8 +78,7 @@ fn expect(builder: &mut GlobalsBuilder) {
             Ok(value) => Some(format!("expect.fails: it returns {} and does not fail", short_repr(value))),
             Err(error) => {
                 let error = error.without_diagnostic().to_string();
-                let missing =
-                    format!("expect.fails: it fails with {error:?}, which does not contain {text:?}");
+                let missing = format!("expect.fails: it fails with {error:?}, which does not contain {text:?}");
                 (!error.contains(text)).then_some(missing)
             }
         };
@@ -131,11 +126,7 @@ fn build_sample<'v>(view: ViewKind, kwargs: DictRef<'v>, heap: Heap<'v>) -> anyh
 }
 
 /// Count an expectation, and fail if it does not hold.
-fn check_expectation(
-    eval: &Evaluator,
-    holds: bool,
-    message: impl FnOnce() -> String,
-) -> anyhow::Result<NoneType> {
+fn check_expectation(eval: &Evaluator, holds: bool, message: impl FnOnce() -> String) -> anyhow::Result<NoneType> {
     current_registry(eval)?.count_expectation();
     if holds { Ok(NoneType) } else { Err(anyhow!(message())) }
 }

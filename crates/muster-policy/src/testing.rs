@@ -84,12 +84,7 @@ fn coverage_limits(limits: &Limits) -> Limits {
 }
 
 /// Run the tests of one file. A file that does not load or has no tests counts as one failed test.
-fn run_test_file(
-    files: &BTreeMap<String, String>,
-    file: &str,
-    limits: &Limits,
-    mode: LoadMode,
-) -> Vec<TestOutcome> {
+fn run_test_file(files: &BTreeMap<String, String>, file: &str, limits: &Limits, mode: LoadMode) -> Vec<TestOutcome> {
     let started_at = Instant::now();
     let file_failed = |error| {
         vec![TestOutcome {
@@ -126,10 +121,8 @@ fn run_test_file(
 /// The test functions of a file with their lines, in the order of lines.
 fn test_functions(module: &FrozenModule, file: &str, source: &str) -> Vec<(usize, String)> {
     let names = module.names().filter(|name| name.as_str().starts_with(TEST_FUNCTION_PREFIX));
-    let line =
-        |name: &str| definition_span(file, source, name).map_or(1, |span| span.resolve().span.begin.line + 1);
-    let mut tests: Vec<(usize, String)> =
-        names.map(|name| (line(name.as_str()), name.as_str().to_string())).collect();
+    let line = |name: &str| definition_span(file, source, name).map_or(1, |span| span.resolve().span.begin.line + 1);
+    let mut tests: Vec<(usize, String)> = names.map(|name| (line(name.as_str()), name.as_str().to_string())).collect();
     tests.sort();
     tests
 }
@@ -157,16 +150,13 @@ fn run_test(
             eval.extra = Some(registry);
             let function = scratch.heap().access_owned_frozen_value(&owned);
             let outcome = eval.eval_function(function, &[], &[]);
-            outcome
-                .map(drop)
-                .map_err(|error| watchdog.with_exceeded_limit(PolicyError::from_starlark(&error, file)))
+            outcome.map(drop).map_err(|error| watchdog.with_exceeded_limit(PolicyError::from_starlark(&error, file)))
         })
     };
     // The interpreter panics if a value exceeds what it can represent. The panic leaves no state half changed: the
     // evaluator is dropped.
     let outcome = catch_unwind(AssertUnwindSafe(call));
-    outcome
-        .unwrap_or_else(|_| Err(failed("a value exceeds what the interpreter can represent".to_string())))?;
+    outcome.unwrap_or_else(|_| Err(failed("a value exceeds what the interpreter can represent".to_string())))?;
     match registry.expectation_count() {
         0 => Err(failed(format!("`{name}` has no expectation, so it cannot fail"))),
         _ => Ok(()),

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use muster_core::objects::policy::rules::{Fact, PowerPolicy, Rule, Rules};
 
-use crate::{
-    CallBatch, Gpu, Limits, PolicyEngine, PolicyError, PolicyValue, Program, Requirements, load_file,
-};
+use crate::{CallBatch, Gpu, Limits, PolicyEngine, PolicyError, PolicyValue, Program, Requirements, load_file};
 
 /// A temporary folder, removed when it is dropped.
 struct TempPolicyDir(PathBuf);
@@ -66,10 +64,7 @@ fn the_shipped_policies_register_three_pools_and_three_rulesets() {
     let rules = engine.rules();
     let names = |keys: Vec<&String>| keys.into_iter().cloned().collect::<Vec<_>>();
     assert_eq!(names(rules.pools.keys().collect()), ["gpu_pool_basic", "gpu_pool_dev", "gpu_pool_prod"]);
-    assert_eq!(
-        names(rules.schedules.keys().collect()),
-        ["basic_scheduling", "dev_scheduling", "prod_scheduling"]
-    );
+    assert_eq!(names(rules.schedules.keys().collect()), ["basic_scheduling", "dev_scheduling", "prod_scheduling"]);
     let prod = &rules.pools["gpu_pool_prod"];
     assert_eq!(prod.gpu_types, ["RTX_5070ti", "A100", "H100"]);
     assert_eq!((prod.min_memory_milli_gb, prod.max_temp_milli_c), (16_000, 85_000));
@@ -98,11 +93,7 @@ fn allocation_bounds_are_inclusive() {
         (Gpu { temperature_c: 90.0, ..gpu() }, Requirements::default(), true),
         (Gpu { temperature_c: 90.5, ..gpu() }, Requirements::default(), false),
         (Gpu { name: "NVIDIA A10".to_string(), ..gpu() }, Requirements::default(), false),
-        (
-            Gpu { pool: "gpu_pool_prod".to_string(), temperature_c: 88.0, ..gpu() },
-            Requirements::default(),
-            false,
-        ),
+        (Gpu { pool: "gpu_pool_prod".to_string(), temperature_c: 88.0, ..gpu() }, Requirements::default(), false),
     ];
     for (gpu, requirements, expected) in cases {
         assert_eq!(engine.evaluate_allocation(&gpu, &requirements), expected, "{gpu:?} {requirements:?}");
@@ -120,8 +111,7 @@ fn recommended_gpus_are_sorted_by_score_and_stable() {
         Gpu { id: 4, name: "A10".to_string(), ..gpu() },
         Gpu { id: 5, online: false, ..gpu() },
     ];
-    let best: Vec<u32> =
-        engine.recommended_gpus(&gpus, &Requirements::default()).iter().map(|gpu| gpu.id).collect();
+    let best: Vec<u32> = engine.recommended_gpus(&gpus, &Requirements::default()).iter().map(|gpu| gpu.id).collect();
     assert_eq!(best, [2, 3, 1, 0, 5]);
 }
 
@@ -168,11 +158,7 @@ gpu_ops.register_pool(gpu_pool())
 fn load_errors_carry_file_line_and_column() {
     let cases = [
         ("x = 1\ny = = 2\n", "policy.gsky:2:5: ", "unexpected"),
-        (
-            "p = gpu_pool(\n  name = 'p',\n  gpu_typ = 'A100')",
-            "policy.gsky:1:5: ",
-            "did you mean `gpu_type`?",
-        ),
+        ("p = gpu_pool(\n  name = 'p',\n  gpu_typ = 'A100')", "policy.gsky:1:5: ", "did you mean `gpu_type`?"),
         (
             "\ngpu_pool(min_memory_gb = '16')",
             "policy.gsky:2:1: ",
@@ -192,29 +178,13 @@ fn load_errors_carry_file_line_and_column() {
         ("gpu_poll()", "policy.gsky:1:1: ", "gpu_pool"),
         ("def f():\n  return 1 // 0\nf()", "policy.gsky:2:10: ", "zero"),
         ("while True:\n  pass", "policy.gsky:1:1: ", "while"),
-        (
-            "def f(n):\n  return f(n)",
-            "policy.gsky:1:5: ",
-            "`f` calls itself (f -> f), and Starlark has no recursion",
-        ),
-        (
-            "def f(n):\n  return g(n)\ndef g(n):\n  return [f(i) for i in n]",
-            "policy.gsky:1:5: ",
-            "(f -> g -> f)",
-        ),
+        ("def f(n):\n  return f(n)", "policy.gsky:1:5: ", "`f` calls itself (f -> f), and Starlark has no recursion"),
+        ("def f(n):\n  return g(n)\ndef g(n):\n  return [f(i) for i in n]", "policy.gsky:1:5: ", "(f -> g -> f)"),
         ("f = lambda g: g(g)\nf(f)", "policy.gsky:2:3: ", "cannot be used as a value"),
-        (
-            "def f(g):\n  return g(g)\ndef h(x):\n  return f(f)",
-            "policy.gsky:4:12: ",
-            "cannot be used as a value",
-        ),
+        ("def f(g):\n  return g(g)\ndef h(x):\n  return f(f)", "policy.gsky:4:12: ", "cannot be used as a value"),
         ("def a(g, h):\n  return g(h, h)\nb = [a]", "policy.gsky:3:6: ", "cannot be used as a value"),
         ("(lambda g: g(g))(lambda g: g(g))", "policy.gsky:1:18: ", "cannot be used as a value"),
-        (
-            "def make():\n  def r(g):\n    return g[0](g)\n  return r",
-            "policy.gsky:4:10: ",
-            "cannot be used as a value",
-        ),
+        ("def make():\n  def r(g):\n    return g[0](g)\n  return r", "policy.gsky:4:10: ", "cannot be used as a value"),
         (
             "def f():\n  g = []\n  def h():\n    return g[0]()\n  g.append(h)\n  h()\nf()",
             "policy.gsky:4:12: ",
@@ -311,10 +281,8 @@ fn symlinks_out_of_the_folder_are_rejected() {
 
 #[test]
 fn folders_devices_and_invalid_text_are_not_loaded() {
-    let folder = TempPolicyDir::with(&[
-        ("policy.gsky", "load('x.gsky', 'x')"),
-        ("crlf.gsky", "x = 1\r\ny = [\r\n2]\r\n"),
-    ]);
+    let folder =
+        TempPolicyDir::with(&[("policy.gsky", "load('x.gsky', 'x')"), ("crlf.gsky", "x = 1\r\ny = [\r\n2]\r\n")]);
     let load = |name: &str| load_file(&folder.0.join(name), &Limits::default());
     load("crlf.gsky").unwrap();
     let x = folder.0.join("x.gsky");
@@ -392,11 +360,7 @@ fn program(source: &str) -> Result<Program, PolicyError> {
 fn program_of(files: &[(&str, &str)]) -> Result<Program, PolicyError> {
     let files = files.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
     // Generous: a busy machine must not fail the test.
-    let limits = Limits {
-        call_time: Duration::from_secs(10),
-        load_time: Duration::from_secs(60),
-        ..Limits::default()
-    };
+    let limits = Limits { call_time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() };
     Program::compile_files(&files, limits)
 }
 
@@ -428,8 +392,7 @@ fn an_endless_call_is_stopped_and_the_next_call_succeeds() {
     let source = "def f(n):\n    x = 0\n    for a in range(n):\n        for b in range(10000):\n            x += b\n    return x";
     let it = program(source).unwrap();
     let (long, short) = (PolicyValue::Int(1_000_000), PolicyValue::Int(1));
-    let answers =
-        it.call_each("a.gsky", "f", &CallBatch::from_rows([[short.clone()], [long.clone()], [short]]));
+    let answers = it.call_each("a.gsky", "f", &CallBatch::from_rows([[short.clone()], [long.clone()], [short]]));
     assert_eq!(answers[0], Ok(PolicyValue::Int(49_995_000)));
     let error = answers[1].clone().unwrap_err().to_string();
     assert!(error.contains("it exceeded the step limit"), "{error}");
@@ -455,13 +418,11 @@ fn batched_calls_share_their_argument_values() {
 fn call_arguments_are_immutable() {
     let sources = ["job.labels[\"seen\"] = 1", "job.models.append(1)", "job[\"gpus\"] = 1", "job.gpus = 1"];
     let dict = PolicyValue::Dict(vec![(PolicyValue::text("gpus"), PolicyValue::Int(4))]);
-    let record =
-        PolicyValue::Record(vec![("labels", dict.clone()), ("models", PolicyValue::List(Vec::new()))]);
+    let record = PolicyValue::Record(vec![("labels", dict.clone()), ("models", PolicyValue::List(Vec::new()))]);
     for source in sources {
         let it = program(&format!("def f(job, n):\n    {source}\n    return n")).unwrap();
         for value in [&record, &dict] {
-            let calls =
-                CallBatch::from_pairs(vec![value.clone()], vec![PolicyValue::Int(1), PolicyValue::Int(2)]);
+            let calls = CallBatch::from_pairs(vec![value.clone()], vec![PolicyValue::Int(1), PolicyValue::Int(2)]);
             let answers = it.call_each("a.gsky", "f", &calls);
             assert!(answers.iter().all(Result::is_err), "{source}: {answers:?}");
         }

@@ -12,8 +12,8 @@ use muster_core::objects::policy::Hook;
 use starlark::codemap::{FileSpan, Span};
 use starlark::syntax::AstModule;
 use starlark::syntax::ast::{
-    Argument, AssignTarget, AstExpr, AstNoPayload, AstParameter, AstStmt, Clause, DefP, Expr, ForClause,
-    Parameter, Stmt,
+    Argument, AssignTarget, AstExpr, AstNoPayload, AstParameter, AstStmt, Clause, DefP, Expr, ForClause, Parameter,
+    Stmt,
 };
 
 use crate::samples::ViewKind;
@@ -180,8 +180,7 @@ impl AttributeChecker<'_> {
         let Some(Some(def)) = self.functions.get(name).copied() else { return };
         let mut names = NameTypes::new();
         let parameters = def.params.iter().filter_map(parameter_name);
-        let views =
-            views.into_iter().map(InferredType::from_view).chain(std::iter::repeat(InferredType::Unknown));
+        let views = views.into_iter().map(InferredType::from_view).chain(std::iter::repeat(InferredType::Unknown));
         names.extend(parameters.map(str::to_string).zip(views));
         let redefined = LIST_RETURNING_BUILTINS
             .iter()
@@ -350,10 +349,7 @@ fn infer_item_type(over: &AstExpr, names: &NameTypes) -> InferredType {
 }
 
 fn bind_parameters(parameters: &[AstParameter], names: &mut NameTypes) {
-    parameters
-        .iter()
-        .filter_map(parameter_name)
-        .for_each(|name| bind_name(name, InferredType::Unknown, names));
+    parameters.iter().filter_map(parameter_name).for_each(|name| bind_name(name, InferredType::Unknown, names));
 }
 
 fn bind(target: &AssignTarget, inferred: InferredType, names: &mut NameTypes) {
@@ -390,10 +386,7 @@ mod tests {
                 "2: `job` has no attribute `time_limt_s`; did you mean `time_limit_s`?",
             ),
             ("def admit(j):\n    return True if j.gpus else j.gpuz", "`gpuz`; did you mean `gpus`?"),
-            (
-                "def admit(job):\n    return job.now.our < 6",
-                "`now` has no attribute `our`; did you mean `hour`?",
-            ),
+            ("def admit(job):\n    return job.now.our < 6", "`now` has no attribute `our`; did you mean `hour`?"),
             (
                 "def priority(job, tenant):\n    return tenant.wieght",
                 "`tenant` has no attribute `wieght`; did you mean `weight`?",
@@ -418,10 +411,7 @@ mod tests {
                 "def limit(t, c):\n    return None if c.now.our > 6 else t.gpus_held",
                 "2: `now` has no attribute `our`; did you mean `hour`?",
             ),
-            (
-                "def admit(job):\n    j = job\n    k = j\n    return k.gpuz > 1",
-                "4: `job` has no attribute `gpuz`",
-            ),
+            ("def admit(job):\n    j = job\n    k = j\n    return k.gpuz > 1", "4: `job` has no attribute `gpuz`"),
             ("def admit(job):\n    n = job.now\n    return n.our < 6", "3: `now` has no attribute `our`"),
             ("def admit(job):\n    return [j.gpuz for j in [job]]", "2: `job` has no attribute `gpuz`"),
             ("def admit(job):\n    return {j.name: j.gpuz for j in [job]}", "`job` has no attribute `gpuz`"),

@@ -139,7 +139,5 @@ fn text_list<T: ToString>(items: impl IntoIterator<Item = T>) -> PolicyValue {
 }
 
 fn labels(labels: &BTreeMap<String, String>) -> PolicyValue {
-    PolicyValue::Dict(
-        labels.iter().map(|(label, value)| (label.as_str().into(), value.as_str().into())).collect(),
-    )
+    PolicyValue::Dict(labels.iter().map(|(label, value)| (label.as_str().into(), value.as_str().into())).collect())
 }

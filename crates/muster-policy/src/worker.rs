@@ -188,11 +188,7 @@ impl Worker {
                 Err(error) => answers.resize(calls.len(), Err(error)),
             }
             let is_fast = sent_at.elapsed() * FAST_REPLY_DIVISOR < self.confinement.call_time;
-            size = if is_fast {
-                (size * MESSAGE_GROWTH_FACTOR).min(MESSAGE_CALLS_MAX)
-            } else {
-                FIRST_MESSAGE_CALLS
-            };
+            size = if is_fast { (size * MESSAGE_GROWTH_FACTOR).min(MESSAGE_CALLS_MAX) } else { FIRST_MESSAGE_CALLS };
         }
         if self.process.is_some() {
             self.calls_per_message.insert(function.to_string(), size);

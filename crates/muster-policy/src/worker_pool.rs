@@ -74,11 +74,7 @@ pub struct SuspensionRule {
 
 impl Default for SuspensionRule {
     fn default() -> SuspensionRule {
-        SuspensionRule {
-            failures_max: 3,
-            period: Duration::from_secs(600),
-            retry_after: Duration::from_secs(60),
-        }
+        SuspensionRule { failures_max: 3, period: Duration::from_secs(600), retry_after: Duration::from_secs(60) }
     }
 }
 
@@ -228,9 +224,8 @@ impl WorkerPool {
     fn tenant_worker(&self, tenant: &str) -> (Arc<Mutex<TenantWorker>>, u32) {
         let mut workers = lock(&self.tenant_workers);
         if !workers.contains_key(tenant) {
-            let is_recent = |worker: &TenantWorker| {
-                worker.last_query_at().is_none_or(|at| at.elapsed() < IDLE_TENANT_TIMEOUT)
-            };
+            let is_recent =
+                |worker: &TenantWorker| worker.last_query_at().is_none_or(|at| at.elapsed() < IDLE_TENANT_TIMEOUT);
             // A locked worker is serving a query.
             workers.retain(|_, worker| worker.try_lock().map_or(true, |worker| is_recent(&worker)));
             lock(&self.suspension_reasons).retain(|tenant, _| workers.contains_key(tenant));
@@ -297,12 +292,7 @@ impl HookExecutor for WorkerSession<'_> {
         self.worker.borrow().files_defining(function)
     }
 
-    fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &CallBatch,
-    ) -> Vec<Result<PolicyValue, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         let within = self.deadline.map_or(Duration::MAX, left);
         self.worker.borrow_mut().call_each(file, function, calls, within)

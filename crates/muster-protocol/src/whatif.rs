@@ -73,12 +73,7 @@ impl From<&str> for Setting {
             "none" | "null" => Setting::Null,
             "true" => Setting::Bool(true),
             "false" => Setting::Bool(false),
-            _ => text
-                .parse()
-                .ok()
-                .map(Setting::Integer)
-                .or_else(number)
-                .unwrap_or(Setting::Text(text.to_string())),
+            _ => text.parse().ok().map(Setting::Integer).or_else(number).unwrap_or(Setting::Text(text.to_string())),
         }
     }
 }

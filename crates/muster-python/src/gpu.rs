@@ -38,11 +38,7 @@ pub fn requirements_from_python(object: &Bound<PyAny>) -> PyResult<Requirements>
     };
     let limit = |name| entry(name)?.map(|(name, value)| number(&name, &value)).transpose();
     let tags = entry("tags")?.map(|(name, value)| texts(&name, &value)).transpose()?;
-    Ok(Requirements {
-        min_memory: limit("min_memory")?,
-        max_temp: limit("max_temp")?,
-        tags: tags.unwrap_or_default(),
-    })
+    Ok(Requirements { min_memory: limit("min_memory")?, max_temp: limit("max_temp")?, tags: tags.unwrap_or_default() })
 }
 
 fn text(name: &str, value: &Bound<PyAny>) -> PyResult<String> {

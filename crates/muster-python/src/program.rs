@@ -62,16 +62,10 @@ impl Program {
 
     /// Call a function with these arguments, and return its answer.
     #[pyo3(signature = (function, *args))]
-    fn call<'py>(
-        &self,
-        py: Python<'py>,
-        function: &str,
-        args: &Bound<'py, PyTuple>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn call<'py>(&self, py: Python<'py>, function: &str, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
         let Some(file) = self.functions.get(function) else {
             let known: Vec<&str> = self.functions();
-            let message =
-                format!("there is no function `{function}`; the functions are {}", known.join(", "));
+            let message = format!("there is no function `{function}`; the functions are {}", known.join(", "));
             return Err(PyAttributeError::new_err(message));
         };
         let mut reader = ArgumentReader::new();

@@ -50,8 +50,7 @@ impl ArgumentReader {
 
     fn read_container(&mut self, value: &Bound<PyAny>, depth: usize) -> PyResult<PolicyValue> {
         let Some(depth) = depth.checked_sub(1) else {
-            let message =
-                format!("an argument is nested more than {DEPTH_MAX} levels deep or contains itself");
+            let message = format!("an argument is nested more than {DEPTH_MAX} levels deep or contains itself");
             return Err(PyValueError::new_err(message));
         };
         if let Ok(dict) = value.cast::<PyDict>() {
@@ -96,9 +95,7 @@ impl ArgumentReader {
     /// A key that is hashable in Starlark too.
     fn read_key(&mut self, key: &Bound<PyAny>, depth: usize) -> PyResult<PolicyValue> {
         match self.read_bounded(key, depth)? {
-            PolicyValue::List(_) | PolicyValue::Dict(_) => {
-                Err(wrong_type("a key", key, "a string or a number"))
-            }
+            PolicyValue::List(_) | PolicyValue::Dict(_) => Err(wrong_type("a key", key, "a string or a number")),
             hashable => Ok(hashable),
         }
     }
@@ -118,8 +115,7 @@ fn read_text(text: &Bound<PyString>) -> PyResult<PolicyValue> {
 
 /// The answer of a policy as a Python value.
 pub fn to_python<'py>(py: Python<'py>, value: &PolicyValue) -> PyResult<Bound<'py, PyAny>> {
-    let all =
-        |items: &[PolicyValue]| items.iter().map(|item| to_python(py, item)).collect::<PyResult<Vec<_>>>();
+    let all = |items: &[PolicyValue]| items.iter().map(|item| to_python(py, item)).collect::<PyResult<Vec<_>>>();
     match value {
         PolicyValue::None => Ok(py.None().into_bound(py)),
         PolicyValue::Bool(flag) => flag.into_bound_py_any(py),

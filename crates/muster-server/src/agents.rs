@@ -38,12 +38,7 @@ impl HeartbeatMonitor {
     }
 
     /// The command for a report; `None` if the report changes nothing.
-    pub fn command_for_report(
-        &mut self,
-        state: &State,
-        report: Report,
-        clock: &dyn Clock,
-    ) -> Option<Command> {
+    pub fn command_for_report(&mut self, state: &State, report: Report, clock: &dyn Clock) -> Option<Command> {
         let Ok(node) = reporting_node(&report).parse::<NodeId>() else {
             warn!(node = reporting_node(&report), "ignored a report with an invalid node name");
             return None;
@@ -57,8 +52,7 @@ impl HeartbeatMonitor {
             Report::Started { job, attempt, incarnation, .. } => {
                 let job = job.parse().ok()?;
                 let part = AttemptPart { node, job, attempt };
-                part.accepts_report_from(state, &incarnation)
-                    .then(|| part.report_command(TaskReport::Started))
+                part.accepts_report_from(state, &incarnation).then(|| part.report_command(TaskReport::Started))
             }
             Report::Ended { job, attempt, exit, stopped, ended_ms_ago, incarnation, .. } => {
                 let part = AttemptPart { node, job: job.parse().ok()?, attempt };
@@ -164,8 +158,7 @@ impl ReportReceiver {
 
     fn receive(&self, report: Report) {
         self.readings.record(&report, self.clock.now());
-        let command =
-            self.cluster.read(|state| self.lock_heartbeats().command_for_report(state, report, &*self.clock));
+        let command = self.cluster.read(|state| self.lock_heartbeats().command_for_report(state, report, &*self.clock));
         command.into_iter().for_each(|command| self.enqueue(command));
     }
 
@@ -269,20 +262,14 @@ fn commands_for_unrecorded_readings(state: &State, readings: &Readings, now: Tim
 }
 
 /// The command for a reading; `None` if the reading changes nothing.
-fn command_for_reading(
-    state: &State,
-    node: NodeId,
-    reading: GpuHealthReading,
-    now: Timestamp,
-) -> Option<Command> {
+fn command_for_reading(state: &State, node: NodeId, reading: GpuHealthReading, now: Timestamp) -> Option<Command> {
     let known = state.nodes.get(&node)?.gpu_health.get(usize::from(reading.gpu))?;
     let settings = &state.settings;
     let status = GpuStatus::of_reading(reading.temperature_c, reading.errors);
     let hot = settings.thermal && reading.temperature_c.is_some_and(|c| c > settings.thermal_limit_c);
     // While a GPU stays hot, its cooling time is extended only after half of it has passed: readings come every second.
     let recent = known.cooling_until.is_some_and(|until| until.since(now) > settings.cooling_ms / 2);
-    let cooling_until =
-        if hot && !recent { Some(now.plus(settings.cooling_ms)) } else { known.cooling_until };
+    let cooling_until = if hot && !recent { Some(now.plus(settings.cooling_ms)) } else { known.cooling_until };
     let policies_need_it = state.policies.rules().is_some() && known.is_worth_noting(reading.temperature_c);
     if status == known.reading_status() && cooling_until == known.cooling_until && !policies_need_it {
         return None;
@@ -353,9 +340,8 @@ mod tests {
 
     #[test]
     fn registration_keeps_the_whole_topology_of_a_node() {
-        let nodes = facts_from_yaml(
-            "nodes: [{name: a, count: 3, box: dgx-a100, nodes_per_rack: 1, racks_per_block: 2}]",
-        );
+        let nodes =
+            facts_from_yaml("nodes: [{name: a, count: 3, box: dgx-a100, nodes_per_rack: 1, racks_per_block: 2}]");
         assert_eq!((nodes[2].rack.as_deref(), nodes[2].block.as_deref()), (Some("r3"), Some("b2")));
         let numa = &nodes[0].numa[7];
         assert_eq!((numa.cpus, numa.memory_mib, numa.socket), (16, 262_144, 1));
@@ -387,10 +373,7 @@ mod tests {
             attempt: 1,
             report: TaskReport::Started,
         });
-        assert!(
-            cluster.command_for_report(ended("a")).is_some(),
-            "`b` never launches what is known to have started"
-        );
+        assert!(cluster.command_for_report(ended("a")).is_some(), "`b` never launches what is known to have started");
     }
 
     #[test]
@@ -418,8 +401,7 @@ mod tests {
             let decision = state.decide(&Actor::system(), &command, now).unwrap();
             decision.events.iter().for_each(|event| state.apply(event));
         }
-        let reading =
-            GpuHealthReading { gpu: 0, temperature_c: Some(80), errors: 0, last_error: String::new() };
+        let reading = GpuHealthReading { gpu: 0, temperature_c: Some(80), errors: 0, last_error: String::new() };
         match command_for_reading(&state, node, reading, now)? {
             Command::SetGpuHealth { cooling_until, .. } => cooling_until.map(|until| until.since(now)),
             other => panic!("{other:?}"),
@@ -452,8 +434,7 @@ mod tests {
                 }),
                 None => {
                     let temperature_c = Some(*celsius);
-                    let reading =
-                        GpuHealthReading { gpu: 0, temperature_c, errors: 0, last_error: String::new() };
+                    let reading = GpuHealthReading { gpu: 0, temperature_c, errors: 0, last_error: String::new() };
                     command_for_reading(&state, node.clone(), reading, now)
                 }
             };

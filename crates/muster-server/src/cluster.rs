@@ -128,9 +128,9 @@ impl Cluster {
         let (reply, answer) = oneshot::channel();
         match self.shared.inbox.try_send(CommandRequest { by, command, reply }) {
             Ok(()) => Ok(answer),
-            Err(TrySendError::Full(_)) => Err(CommandError::unavailable(
-                "the server is busy: too many requests wait; try again in a moment",
-            )),
+            Err(TrySendError::Full(_)) => {
+                Err(CommandError::unavailable("the server is busy: too many requests wait; try again in a moment"))
+            }
             Err(TrySendError::Disconnected(_)) => Err(CommandError::unavailable("the server is stopping")),
         }
     }

@@ -60,9 +60,7 @@ pub fn money_to_micro(field: &'static str, money: f64) -> Result<u64, Refusal> {
 pub fn parse_duration_ms(field: &'static str, span: &Span) -> Result<i64, Refusal> {
     let ms = match span {
         Span::Seconds(seconds) => i64::try_from(*seconds).ok().and_then(|seconds| seconds.checked_mul(1_000)),
-        Span::Text(text) => {
-            Some(time::parse_duration_ms(text).map_err(|error| invalid(field, error.to_string()))?)
-        }
+        Span::Text(text) => Some(time::parse_duration_ms(text).map_err(|error| invalid(field, error.to_string()))?),
     };
     match ms {
         Some(ms @ 1..=DURATION_MS_MAX) => Ok(ms),
@@ -155,14 +153,8 @@ mod tests {
     #[test]
     fn timestamps_print_and_parse_alike() {
         assert_eq!(rfc3339(1_772_355_600_000), "2026-03-01T09:00:00Z");
-        assert_eq!(
-            parse_timestamp_text("from", "2026-03-01T09:00:00Z").unwrap(),
-            Timestamp(1_772_355_600_000)
-        );
-        assert_eq!(
-            parse_timestamp_text("from", "2026-03-01T10:00:00+01:00").unwrap(),
-            Timestamp(1_772_355_600_000)
-        );
+        assert_eq!(parse_timestamp_text("from", "2026-03-01T09:00:00Z").unwrap(), Timestamp(1_772_355_600_000));
+        assert_eq!(parse_timestamp_text("from", "2026-03-01T10:00:00+01:00").unwrap(), Timestamp(1_772_355_600_000));
         assert_eq!(parse_timestamp_text("from", "17").unwrap(), Timestamp(17));
         assert!(parse_timestamp_text("from", "tomorrow").is_err());
     }
@@ -171,10 +163,7 @@ mod tests {
     fn dependencies_parse_with_and_without_a_condition() {
         let text = parse_dependency(&DependencyInput::Text("job-3:failed".into())).unwrap();
         assert_eq!(dependency_text(&text), "job-3:failed");
-        assert_eq!(
-            dependency_text(&parse_dependency(&DependencyInput::Text("7".into())).unwrap()),
-            "job-7:succeeded"
-        );
+        assert_eq!(dependency_text(&parse_dependency(&DependencyInput::Text("7".into())).unwrap()), "job-7:succeeded");
         assert!(parse_dependency(&DependencyInput::Text("7:later".into())).is_err());
     }
 }

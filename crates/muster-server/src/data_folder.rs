@@ -67,8 +67,7 @@ fn new_holder(folder: &Path) -> Result<String, StartError> {
 }
 
 fn random_id() -> Result<String, StartError> {
-    let number =
-        getrandom::u64().map_err(|error| StartError::System(std::io::Error::other(error.to_string())))?;
+    let number = getrandom::u64().map_err(|error| StartError::System(std::io::Error::other(error.to_string())))?;
     Ok(format!("{number:016x}"))
 }
 
@@ -85,19 +84,9 @@ pub struct ClusterMarker {
 }
 
 impl ClusterMarker {
-    pub fn new(
-        folder: &Path,
-        database_location: String,
-        new_cluster: bool,
-    ) -> Result<ClusterMarker, StartError> {
+    pub fn new(folder: &Path, database_location: String, new_cluster: bool) -> Result<ClusterMarker, StartError> {
         let folder = folder.to_path_buf();
-        Ok(ClusterMarker {
-            folder,
-            database_location,
-            new_cluster_id: random_id()?,
-            new_cluster,
-            checked: false,
-        })
+        Ok(ClusterMarker { folder, database_location, new_cluster_id: random_id()?, new_cluster, checked: false })
     }
 
     /// Refuse a database of another cluster before anything is written to it.
@@ -133,8 +122,7 @@ impl ClusterMarker {
             ClusterIdentity::Unknown => return Ok(()),
             // A database of an older release has no id. A restored database keeps the id of its folder.
             ClusterIdentity::Empty | ClusterIdentity::Unnamed => {
-                let id =
-                    self.read()?.filter(|_| !self.new_cluster).unwrap_or_else(|| self.new_cluster_id.clone());
+                let id = self.read()?.filter(|_| !self.new_cluster).unwrap_or_else(|| self.new_cluster_id.clone());
                 journal.set_cluster_id(&id)?;
                 info!(cluster = %id, "assigned a cluster id to the database");
                 id

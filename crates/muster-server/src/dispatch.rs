@@ -42,8 +42,7 @@ impl Dispatch {
     }
 
     fn send_orders(&mut self, node: &NodeId, epoch: u64) {
-        let agent =
-            self.agents.iter_mut().find(|agent| agent.nodes().iter().any(|name| name == node.as_str()));
+        let agent = self.agents.iter_mut().find(|agent| agent.nodes().iter().any(|name| name == node.as_str()));
         let Some(agent) = agent else {
             debug!(%node, "no agent of this process serves this node");
             return;
@@ -73,9 +72,7 @@ impl OrderTracker {
                 self.all_nodes = state.nodes.keys().cloned().collect();
                 self.all_nodes.clone()
             }
-            JournalUpdate::Batch(batch) => {
-                batch.events().flat_map(|event| self.nodes_affected_by(event)).collect()
-            }
+            JournalUpdate::Batch(batch) => batch.events().flat_map(|event| self.nodes_affected_by(event)).collect(),
             JournalUpdate::LeadershipLost => BTreeSet::new(),
         }
     }
@@ -111,8 +108,7 @@ impl OrderTracker {
 /// The full orders of a node: every attempt that it must run or stop.
 pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
     let open = state.attempts_on(node).filter_map(|job| Some((job, job.attempt()?)));
-    let open =
-        open.filter(|(_, attempt)| !matches!(attempt.reports.get(node), Some(NodeReport::Ended { .. })));
+    let open = open.filter(|(_, attempt)| !matches!(attempt.reports.get(node), Some(NodeReport::Ended { .. })));
     let incarnation = state.nodes.get(node).map(|node| node.facts.incarnation.clone());
     Orders {
         node: node.to_string(),
@@ -137,11 +133,7 @@ fn pool_orders(state: &State, node: &NodeId) -> Vec<PoolOrder> {
             power_policy: pool.power_policy.as_str().to_string(),
             max_temp_milli_c: pool.max_temp_milli_c,
             health_threshold_milli: pool.health_threshold_milli,
-            tuning: pool
-                .opt_strategies
-                .iter()
-                .map(|one| device_directive(one.kind.word(), &one.fields))
-                .collect(),
+            tuning: pool.opt_strategies.iter().map(|one| device_directive(one.kind.word(), &one.fields)).collect(),
             health_checks: pool
                 .health_checks
                 .iter()

@@ -99,12 +99,7 @@ impl EngineLoop {
     }
 
     /// Lead until the lease or the database is lost, or the server stops.
-    fn run_as_leader(
-        &mut self,
-        journal: &mut dyn Journal,
-        epoch: u64,
-        since: Duration,
-    ) -> Result<(), StoreError> {
+    fn run_as_leader(&mut self, journal: &mut dyn Journal, epoch: u64, since: Duration) -> Result<(), StoreError> {
         self.cluster.set_role(ServerRole::Starting);
         self.marker.assign_cluster_id(journal)?;
         let mut term = LeaderTerm::recover(journal, &*self.savepoints, &self.clock, epoch, since)?;
@@ -118,11 +113,7 @@ impl EngineLoop {
     }
 
     /// Publish the recovered state, then process requests until the server stops.
-    fn process_until_stopped(
-        &mut self,
-        journal: &mut dyn Journal,
-        term: &mut LeaderTerm,
-    ) -> Result<(), StoreError> {
+    fn process_until_stopped(&mut self, journal: &mut dyn Journal, term: &mut LeaderTerm) -> Result<(), StoreError> {
         let epoch = term.epoch();
         self.cluster.reset(term.state().clone());
         self.notify_subscribers(JournalUpdate::Reset { state: Box::new(term.state().clone()), epoch });
@@ -173,9 +164,7 @@ impl EngineLoop {
         let until = Instant::now() + time;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             match self.inbox.recv_timeout(left.min(Duration::from_millis(50))) {
-                Ok(request) => {
-                    drop(request.reply.send(Err(CommandError::Unavailable { why: why.to_string() })))
-                }
+                Ok(request) => drop(request.reply.send(Err(CommandError::Unavailable { why: why.to_string() }))),
                 Err(RecvTimeoutError::Timeout) if self.is_stopping() => return,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.stop.store(true, Ordering::Relaxed),
@@ -203,10 +192,8 @@ struct FaultLogLimiter {
 
 impl FaultLogLimiter {
     fn should_log(&mut self, why: &str) -> bool {
-        let known = self
-            .last_logged
-            .as_ref()
-            .is_some_and(|(last, at)| last == why && at.elapsed() < FAULT_LOG_INTERVAL);
+        let known =
+            self.last_logged.as_ref().is_some_and(|(last, at)| last == why && at.elapsed() < FAULT_LOG_INTERVAL);
         if !known {
             self.last_logged = Some((why.to_string(), Instant::now()));
         }

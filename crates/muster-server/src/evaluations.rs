@@ -59,9 +59,7 @@ impl EvaluationRefusal {
         match self {
             EvaluationRefusal::CallerOpenLimit { .. } => "wait for an answer before asking for the next",
             EvaluationRefusal::CallerTimeLimit { .. } => "send one `why` or `plan` request at a time",
-            EvaluationRefusal::ServerBusy => {
-                "try again in a few seconds; submissions and lists are served meanwhile"
-            }
+            EvaluationRefusal::ServerBusy => "try again in a few seconds; submissions and lists are served meanwhile",
         }
     }
 
@@ -165,8 +163,7 @@ impl EvaluationLimiter {
     /// Wait for the permission to run an evaluation for a caller.
     pub async fn acquire(&self, caller: &str) -> Result<EvaluationPermit, EvaluationRefusal> {
         let mut slot = self.reserve_slot(caller).inspect_err(|_| lock(&self.counts).refused += 1)?;
-        let Ok(Ok(run_permit)) =
-            timeout(self.limits.queue_timeout, self.run_permits.clone().acquire_owned()).await
+        let Ok(Ok(run_permit)) = timeout(self.limits.queue_timeout, self.run_permits.clone().acquire_owned()).await
         else {
             lock(&self.counts).refused += 1;
             return Err(EvaluationRefusal::ServerBusy);
@@ -224,8 +221,7 @@ impl Drop for CallerSlot {
         if let Some(usage) = callers.usage.get_mut(&self.caller) {
             usage.open -= 1;
             usage.reduce_debt(now);
-            usage.debt +=
-                self.started_at.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
+            usage.debt += self.started_at.map_or(Duration::ZERO, |began| now.saturating_duration_since(began));
         }
     }
 }

@@ -44,14 +44,12 @@ impl Forecaster {
         if forecast.ranges().next().is_some_and(|(first, _)| state.guesses_runtimes(first)) {
             return;
         }
-        let is_new =
-            |job: &muster_core::JobId| state.jobs.get(job).is_some_and(|job| job.first_forecast.is_none());
+        let is_new = |job: &muster_core::JobId| state.jobs.get(job).is_some_and(|job| job.first_forecast.is_none());
         let mut ranges: Vec<_> = forecast.ranges().filter(|(job, _)| is_new(job)).collect();
         ranges.sort_by_key(|(job, range)| (range.to, *job));
         ranges.truncate(RECORDED_RANGES_MAX);
         if !ranges.is_empty()
-            && let Err(declined) =
-                self.cluster.execute_blocking(Actor::system(), Command::NoteForecast { ranges })
+            && let Err(declined) = self.cluster.execute_blocking(Actor::system(), Command::NoteForecast { ranges })
         {
             debug!(%declined, "forecast not recorded");
         }

@@ -86,12 +86,7 @@ impl From<AuthMode> for Authenticator {
 
 impl Authenticator {
     /// Authenticate a caller. `bearer` is the value after `Authorization: Bearer`.
-    pub fn authenticate(
-        self,
-        bearer: Option<&str>,
-        state: &State,
-        now: Timestamp,
-    ) -> Result<Caller, AuthError> {
+    pub fn authenticate(self, bearer: Option<&str>, state: &State, now: Timestamp) -> Result<Caller, AuthError> {
         match (self, bearer) {
             (Authenticator::Local, _) => Ok(Caller::local()),
             (Authenticator::Tokens, None) => Err(AuthError::Missing),
@@ -163,9 +158,7 @@ impl Caller {
 
     /// Whether the caller may create or revoke a token of this role: never one above the caller's own.
     pub fn may_grant(&self, role: Role, tenant: Option<&TenantId>) -> bool {
-        self.may(Permission::ManageTenant, tenant)
-            && role <= self.role
-            && role.is_cluster_wide() == tenant.is_none()
+        self.may(Permission::ManageTenant, tenant) && role <= self.role && role.is_cluster_wide() == tenant.is_none()
     }
 }
 
@@ -197,11 +190,7 @@ pub enum BootstrapError {
 /// dies in between, the next start finds no administrator and creates another token, while a token without a file would
 /// lock everybody out. A restart also helps an operator with access to the data folder after the last administrator token
 /// was revoked.
-pub fn bootstrap(
-    data_dir: &Path,
-    state: &State,
-    now: Timestamp,
-) -> Result<Option<(Token, Secret)>, BootstrapError> {
+pub fn bootstrap(data_dir: &Path, state: &State, now: Timestamp) -> Result<Option<(Token, Secret)>, BootstrapError> {
     let is_valid = |token: &Token| token.role == Role::Admin && token.expires_at.is_none_or(|end| end > now);
     if state.tokens.values().any(is_valid) {
         return Ok(None);

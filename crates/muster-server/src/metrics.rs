@@ -103,10 +103,7 @@ impl MetricSources<'_> {
             rounds: self.rounds.totals(),
             event_counts: self.event_counters.counts(),
             policy_calls: self.policy_calls.totals(),
-            connections_open_and_refused: (
-                self.connections.open_count() as u64,
-                self.connections.refused_count(),
-            ),
+            connections_open_and_refused: (self.connections.open_count() as u64, self.connections.refused_count()),
             denied_requests: self.denied_requests,
             evaluations: self.evaluations.counts(),
             bundles: self.bundles(state),

@@ -84,9 +84,7 @@ impl Proposer {
     pub fn follow(&mut self, update: JournalUpdate) {
         match (update, &mut self.replica) {
             (JournalUpdate::Reset { state, .. }, replica) => *replica = Some(state),
-            (JournalUpdate::Batch(batch), Some(replica)) => {
-                batch.events().for_each(|event| replica.apply(event))
-            }
+            (JournalUpdate::Batch(batch), Some(replica)) => batch.events().for_each(|event| replica.apply(event)),
             (JournalUpdate::Batch(_), None) => {}
             (JournalUpdate::LeadershipLost, replica) => *replica = None,
         }
@@ -145,11 +143,7 @@ impl Planner {
             if let Some(proposal) = proposer.round(&*self.clock) {
                 self.rounds.record(started.elapsed(), proposal.starts, proposal.evictions);
                 if let Some(state) = proposer.state() {
-                    self.send_to_shadow_if_due(
-                        state,
-                        &mut background,
-                        proposal.starts + proposal.evictions > 0,
-                    );
+                    self.send_to_shadow_if_due(state, &mut background, proposal.starts + proposal.evictions > 0);
                 }
                 self.submit_proposal(proposal);
                 if let Some(state) = proposer.state() {
@@ -198,21 +192,14 @@ impl Planner {
             debug!(part = part.as_str(), %job, reason = reason.code(), "plan: part rejected");
             *reasons.entry(*reason).or_default() += 1;
         }
-        let reasons: Vec<String> =
-            reasons.iter().map(|(reason, count)| format!("{}={count}", reason.code())).collect();
-        info!(
-            rejected = rejected.len(),
-            reasons = reasons.join(" "),
-            "plan: {} parts rejected",
-            rejected.len()
-        );
+        let reasons: Vec<String> = reasons.iter().map(|(reason, count)| format!("{}={count}", reason.code())).collect();
+        info!(rejected = rejected.len(), reasons = reasons.join(" "), "plan: {} parts rejected", rejected.len());
     }
 
     /// Send a copy of the state to the shadow evaluator when the plan is not empty, and at least every
     /// [`SHADOW_INTERVAL_MAX`] while jobs wait.
     fn send_to_shadow_if_due(&self, state: &State, background: &mut BackgroundWork, has_plan: bool) {
-        let due = has_plan
-            || background.last_shadow_evaluation.is_none_or(|at| at.elapsed() >= SHADOW_INTERVAL_MAX);
+        let due = has_plan || background.last_shadow_evaluation.is_none_or(|at| at.elapsed() >= SHADOW_INTERVAL_MAX);
         if state.queue.is_empty() || !due || !self.shadow.is_active() {
             return;
         }

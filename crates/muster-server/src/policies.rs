@@ -14,8 +14,8 @@ use std::time::Duration;
 use muster_core::facts::plan::Plan;
 use muster_core::objects::job::Job;
 use muster_core::objects::policy::{
-    Admission, BundleVersion, FailureView, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry,
-    RetryAnswer, TenantLimit,
+    Admission, BundleVersion, FailureView, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer,
+    TenantLimit,
 };
 use muster_core::objects::settings::PolicyFailure;
 use muster_core::policy::{BucketAnswer, CandidateView, ClusterView, JobView, Moment, NodeView, TenantView};
@@ -38,11 +38,7 @@ const ANSWERS_PER_ROUND_MAX: usize = 1_000;
 /// Runs policies.
 pub trait Interpreter: Send + Sync {
     /// Compile files, given by name, for a scope. Each error names its place and its cause.
-    fn compile(
-        &self,
-        scope: &PolicyScope,
-        files: BTreeMap<String, String>,
-    ) -> Result<PolicyBundle, Vec<String>>;
+    fn compile(&self, scope: &PolicyScope, files: BTreeMap<String, String>) -> Result<PolicyBundle, Vec<String>>;
 
     /// Run the tests in these files, and return one line per failing test.
     fn failing_tests(&self, _: &PolicyScope, _: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
@@ -64,19 +60,10 @@ pub trait Interpreter: Send + Sync {
     fn admit(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Admission, String>>;
 
     /// The priority of each job in the queue order; `None` keeps the submitted priority.
-    fn priority(
-        &self,
-        version: &BundleVersion,
-        jobs: &[(&JobView, &TenantView)],
-    ) -> Vec<Result<Option<u32>, String>>;
+    fn priority(&self, version: &BundleVersion, jobs: &[(&JobView, &TenantView)]) -> Vec<Result<Option<u32>, String>>;
 
     /// The cost of each job on each node, in thousandths of a GPU.
-    fn score(
-        &self,
-        version: &BundleVersion,
-        jobs: &[&JobView],
-        nodes: &[NodeView],
-    ) -> Vec<Result<Vec<i64>, String>>;
+    fn score(&self, version: &BundleVersion, jobs: &[&JobView], nodes: &[NodeView]) -> Vec<Result<Vec<i64>, String>>;
 
     /// The power cap per GPU of each job, in milliwatts; `None` for no cap.
     fn power(&self, version: &BundleVersion, jobs: &[&JobView]) -> Vec<Result<Option<u64>, String>>;
@@ -90,11 +77,7 @@ pub trait Interpreter: Send + Sync {
     ) -> Result<BTreeSet<JobId>, String>;
 
     /// The most GPUs that each tenant may hold.
-    fn limit(
-        &self,
-        version: &BundleVersion,
-        tenants: &[(&TenantView, &ClusterView)],
-    ) -> Vec<Result<GpuLimit, String>>;
+    fn limit(&self, version: &BundleVersion, tenants: &[(&TenantView, &ClusterView)]) -> Vec<Result<GpuLimit, String>>;
 
     /// Whether a failed job starts again.
     fn retry(&self, version: &BundleVersion, job: &JobView, failure: &FailureView) -> Result<Retry, String>;
@@ -119,10 +102,8 @@ impl AdmissionCheck {
     /// Why a policy refuses the job; `None` if none does.
     pub fn refusal(&self, interpreter: &dyn Interpreter) -> Option<String> {
         let admit = |version: &Arc<BundleVersion>| interpreter.admit(version, &[&self.job]).pop();
-        let answers = self
-            .versions
-            .iter()
-            .filter_map(|version| answer_or_record_failure(admit(version)?, version, &mut None));
+        let answers =
+            self.versions.iter().filter_map(|version| answer_or_record_failure(admit(version)?, version, &mut None));
         match answers.fold(Admission::Yes, Admission::and) {
             Admission::Refuse { why } => Some(why),
             Admission::Yes | Admission::Wait { .. } => None,
@@ -142,8 +123,7 @@ pub fn query_missing_limits(
     }
     let context = QueryContext { interpreter, state, now };
     let tenants = state.lineage(tenant).map(|one| &one.id);
-    let tenants =
-        tenants.filter(|one| state.policies.answers_hook(Hook::Limit, one) && context.lacks_limit(one));
+    let tenants = tenants.filter(|one| state.policies.answers_hook(Hook::Limit, one) && context.lacks_limit(one));
     context.query_limits(&tenants.collect::<Vec<_>>(), &state.cluster_view(now))
 }
 
@@ -193,9 +173,7 @@ impl PolicyQuerier {
         }
         answers.extend(context.requery_victims(|known| refresh || (retry_failed && known.failed.is_some())));
         let evictions = plan.evictions.iter();
-        answers.extend(
-            evictions.filter_map(|eviction| context.query_new_victims(eviction.job, &eviction.victims)),
-        );
+        answers.extend(evictions.filter_map(|eviction| context.query_new_victims(eviction.job, &eviction.victims)));
         let limits = context.changed_limits(refresh, retry_failed);
         let retries = context.query_due_retries(retry_failed);
         if refresh && !is_incomplete {
@@ -204,8 +182,7 @@ impl PolicyQuerier {
         if retry_failed {
             self.failed_retried_at = Some(elapsed);
         }
-        let bundles =
-            state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect();
+        let bundles = state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect();
         let has_news = !answers.is_empty() || !limits.is_empty() || !retries.is_empty();
         has_news.then_some(Command::NoteAnswers { bundles, answers, limits, retries })
     }
@@ -231,11 +208,7 @@ fn representative_node_by_kind(state: &State) -> BTreeMap<Arc<Kind>, NodeId> {
 }
 
 /// Whether a new answer differs from the recorded one.
-fn has_answer_changed(
-    known: &BucketAnswer,
-    answered: &JobAnswer,
-    nodes: &BTreeMap<Arc<Kind>, NodeId>,
-) -> bool {
+fn has_answer_changed(known: &BucketAnswer, answered: &JobAnswer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
     let cost = |node: &NodeId| answered.costs.iter().find(|(one, _)| one == node).map(|(_, cost)| *cost);
     let costs = nodes.iter().any(|(kind, node)| known.costs.get(kind).copied() != cost(node));
     known.admission != answered.admission
@@ -258,12 +231,7 @@ impl QueryContext<'_> {
     }
 
     /// Whether there are kinds of nodes without a score for the bucket.
-    fn lacks_node_scores(
-        &self,
-        bucket: &Bucket,
-        known: &BucketAnswer,
-        nodes: &BTreeMap<Arc<Kind>, NodeId>,
-    ) -> bool {
+    fn lacks_node_scores(&self, bucket: &Bucket, known: &BucketAnswer, nodes: &BTreeMap<Arc<Kind>, NodeId>) -> bool {
         self.state.policies.answers_hook(Hook::Score, &bucket.tenant)
             && nodes.keys().any(|kind| !known.costs.contains_key(kind))
     }
@@ -292,11 +260,7 @@ impl QueryContext<'_> {
     }
 
     /// The answers for these buckets that differ from the recorded ones.
-    fn changed_answers(
-        &self,
-        buckets: &[(&Bucket, JobId)],
-        nodes: &BTreeMap<Arc<Kind>, NodeId>,
-    ) -> Vec<JobAnswer> {
+    fn changed_answers(&self, buckets: &[(&Bucket, JobId)], nodes: &BTreeMap<Arc<Kind>, NodeId>) -> Vec<JobAnswer> {
         let mut queries: Vec<BucketQuery<'_>> =
             buckets.iter().filter_map(|(bucket, job)| self.new_bucket_query(bucket, *job)).collect();
         self.query_admissions(&mut queries);
@@ -313,12 +277,7 @@ impl QueryContext<'_> {
 
     fn new_bucket_query<'b>(&self, bucket: &'b Bucket, job: JobId) -> Option<BucketQuery<'b>> {
         let tenant = TenantView::of(self.state.tenants.get(&bucket.tenant)?);
-        Some(BucketQuery {
-            bucket,
-            tenant,
-            view: self.job_view(bucket),
-            answered: JobAnswer::of(job, bucket.key()),
-        })
+        Some(BucketQuery { bucket, tenant, view: self.job_view(bucket), answered: JobAnswer::of(job, bucket.key()) })
     }
 
     /// Let the jobs of a failed hook wait, if `scheduler.policy_failure` is `closed`.
@@ -334,9 +293,7 @@ impl QueryContext<'_> {
 
     /// The strictest answer of all bundles counts.
     fn query_admissions(&self, queries: &mut [BucketQuery]) {
-        let call = |version: &BundleVersion, some: &[&BucketQuery]| {
-            self.interpreter.admit(version, &job_views(some))
-        };
+        let call = |version: &BundleVersion, some: &[&BucketQuery]| self.interpreter.admit(version, &job_views(some));
         self.query_hook(Hook::Admit, queries, call, |query, _, admission| {
             query.answered.admission = std::mem::take(&mut query.answered.admission).and(admission);
         });
@@ -348,9 +305,8 @@ impl QueryContext<'_> {
         for query in queries.iter_mut() {
             query.answered.costs = nodes.values().map(|node| (node.clone(), 0)).collect();
         }
-        let call = |version: &BundleVersion, some: &[&BucketQuery]| {
-            self.interpreter.score(version, &job_views(some), &views)
-        };
+        let call =
+            |version: &BundleVersion, some: &[&BucketQuery]| self.interpreter.score(version, &job_views(some), &views);
         self.query_hook(Hook::Score, queries, call, |query, _, costs| {
             for ((_, sum), cost) in query.answered.costs.iter_mut().zip(costs) {
                 *sum = sum.saturating_add(cost);
@@ -360,9 +316,7 @@ impl QueryContext<'_> {
 
     /// The lowest cap of all bundles counts.
     fn query_power_caps(&self, queries: &mut [BucketQuery]) {
-        let call = |version: &BundleVersion, some: &[&BucketQuery]| {
-            self.interpreter.power(version, &job_views(some))
-        };
+        let call = |version: &BundleVersion, some: &[&BucketQuery]| self.interpreter.power(version, &job_views(some));
         self.query_hook(Hook::Power, queries, call, |query, _, cap| {
             query.answered.gpu_milliwatts = query.answered.gpu_milliwatts.into_iter().chain(cap).min();
         });
@@ -439,9 +393,7 @@ impl QueryContext<'_> {
                 continue;
             }
             let answers = self.interpreter.limit(version, &in_scope);
-            for ((_, limit), answer) in
-                limits.iter_mut().filter(|(tenant, _)| is_in_scope(tenant)).zip(answers)
-            {
+            for ((_, limit), answer) in limits.iter_mut().filter(|(tenant, _)| is_in_scope(tenant)).zip(answers) {
                 if let Some(answer) = answer_or_record_failure(answer, version, &mut limit.failed) {
                     limit.limit = std::mem::take(&mut limit.limit).and(answer);
                 }
@@ -461,9 +413,7 @@ impl QueryContext<'_> {
     fn query_due_retries(&self, retry_failed: bool) -> Vec<RetryAnswer> {
         let failures = self.state.policies.failures.iter();
         let due = failures.filter(|(_, failure)| failure.failed.is_none() || retry_failed);
-        due.filter_map(|(job, _)| self.query_retry(self.state.jobs.get(job)?))
-            .take(ANSWERS_PER_ROUND_MAX)
-            .collect()
+        due.filter_map(|(job, _)| self.query_retry(self.state.jobs.get(job)?)).take(ANSWERS_PER_ROUND_MAX).collect()
     }
 
     fn query_retry(&self, job: &Job) -> Option<RetryAnswer> {
@@ -508,8 +458,7 @@ impl QueryContext<'_> {
         victims: impl Iterator<Item = JobId>,
     ) -> Option<JobAnswer> {
         let victims = victims.filter_map(|victim| self.state.jobs.get(&victim));
-        let candidates: Vec<CandidateView> =
-            victims.filter_map(|victim| CandidateView::of(victim, self.now)).collect();
+        let candidates: Vec<CandidateView> = victims.filter_map(|victim| CandidateView::of(victim, self.now)).collect();
         let mut versions = self.state.policies.bundles_answering(Hook::Victims, &bucket.tenant).peekable();
         if candidates.is_empty() || versions.peek().is_none() {
             return None;
@@ -520,24 +469,15 @@ impl QueryContext<'_> {
             let views: Vec<CandidateView> =
                 candidates.iter().map(|candidate| candidate.shown_to(&version.scope)).collect();
             let answer = self.interpreter.victims(version, &view, &views);
-            match (answer_or_record_failure(answer, version, &mut failed), self.state.settings.policy_failure)
-            {
+            match (answer_or_record_failure(answer, version, &mut failed), self.state.settings.policy_failure) {
                 (Some(answer), _) => allowed = allowed.intersection(&answer).copied().collect(),
                 (None, PolicyFailure::Closed) => allowed.clear(),
                 (None, PolicyFailure::Open) => {}
             }
         }
         let victims = candidates.iter().map(|one| (one.id, allowed.contains(&one.id))).collect();
-        let (admission, priority, gpu_milliwatts) =
-            (known.admission.clone(), known.priority, known.gpu_milliwatts);
-        Some(JobAnswer {
-            admission,
-            priority,
-            gpu_milliwatts,
-            victims,
-            failed,
-            ..JobAnswer::of(job, bucket.key())
-        })
+        let (admission, priority, gpu_milliwatts) = (known.admission.clone(), known.priority, known.gpu_milliwatts);
+        Some(JobAnswer { admission, priority, gpu_milliwatts, victims, failed, ..JobAnswer::of(job, bucket.key()) })
     }
 }
 

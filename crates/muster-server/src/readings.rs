@@ -96,10 +96,7 @@ mod tests {
         readings.record(&reading(3, 0, ""), Timestamp(20));
         readings.record(&Report::Heartbeat { node: "n1".to_string() }, Timestamp(30));
         let newest = readings.latest_of_gpu(&n1, 3).unwrap();
-        assert_eq!(
-            (newest.at, newest.errors, newest.last_error.as_deref()),
-            (Timestamp(20), 0, Some("XID 63"))
-        );
+        assert_eq!((newest.at, newest.errors, newest.last_error.as_deref()), (Timestamp(20), 0, Some("XID 63")));
         assert_eq!(readings.last_report_at(&n1), Some(Timestamp(30)));
     }
 

@@ -46,8 +46,7 @@ impl RefusalAggregator {
         let Event::Acted { by, by_kind, act, object, refused: Some(code), at, .. } = &event else {
             return Some(event);
         };
-        let key =
-            RefusalKey { by: by.clone(), by_kind: by_kind.clone(), act: act.clone(), code: code.clone() };
+        let key = RefusalKey { by: by.clone(), by_kind: by_kind.clone(), act: act.clone(), code: code.clone() };
         match self.counts.get_mut(&key) {
             Some(count) if count.recorded_singly < SINGLE_RECORDS_MAX => {
                 count.recorded_singly += 1;
@@ -144,9 +143,7 @@ mod tests {
     #[test]
     fn refusals_are_aggregated_per_caller_and_successful_acts_are_not() {
         let mut aggregator = RefusalAggregator::default();
-        assert!(
-            (0..SINGLE_RECORDS_MAX).all(|_| aggregator.record_or_count(refused("ada", "red", 0)).is_some())
-        );
+        assert!((0..SINGLE_RECORDS_MAX).all(|_| aggregator.record_or_count(refused("ada", "red", 0)).is_some()));
         assert!(aggregator.record_or_count(refused("ben", "red", 0)).is_some());
         assert!(aggregator.record_or_count(refused("ada", "blue", 5)).is_none());
         let done = Event::Acted {
@@ -159,10 +156,7 @@ mod tests {
             at: Timestamp(6),
         };
         assert!((0..3).all(|_| aggregator.record_or_count(done.clone()).is_some()));
-        assert_eq!(
-            aggregator.take_due_records(Timestamp(RECORD_INTERVAL_MS)),
-            vec![refused("ada", "blue", 5)]
-        );
+        assert_eq!(aggregator.take_due_records(Timestamp(RECORD_INTERVAL_MS)), vec![refused("ada", "blue", 5)]);
         assert!(
             aggregator.record_or_count(refused("ben", "red", RECORD_INTERVAL_MS)).is_some(),
             "a quiet minute has passed"

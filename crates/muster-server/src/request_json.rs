@@ -48,10 +48,7 @@ fn body_error<T: DeserializeOwned>(bytes: &[u8], message: &str) -> RequestJsonEr
         Ok(serde_json::Value::Object(members)) => members,
         Ok(_) => return RequestJsonError::malformed("the body must be a JSON object"),
         Err(_) => {
-            return RequestJsonError::malformed(format!(
-                "the body is not JSON: {}",
-                without_rust_types(message)
-            ));
+            return RequestJsonError::malformed(format!("the body is not JSON: {}", without_rust_types(message)));
         }
     };
     let culprit = members.iter().find(|(name, value)| {

@@ -76,18 +76,13 @@ pub struct Adapters {
 impl Adapters {
     /// Count the calls of the active policies in `metrics`.
     fn with_policy_call_metrics(self, metrics: &Arc<PolicyCallMetrics>) -> Adapters {
-        let metered =
-            |inner| -> Arc<dyn Interpreter> { Arc::new(MeteredInterpreter::new(inner, metrics.clone())) };
+        let metered = |inner| -> Arc<dyn Interpreter> { Arc::new(MeteredInterpreter::new(inner, metrics.clone())) };
         Adapters { interpreter: self.interpreter.map(metered), ..self }
     }
 }
 
 /// Start a server. Returns when it listens; [`RunningServer::wait_until_ready`] waits until it leads or stands by.
-pub fn start(
-    config: &Config,
-    nodes: InProcessNodes,
-    adapters: Adapters,
-) -> Result<RunningServer, StartError> {
+pub fn start(config: &Config, nodes: InProcessNodes, adapters: Adapters) -> Result<RunningServer, StartError> {
     let folder_lock = FolderLock::acquire(&config.data_dir)?;
     let descriptors = tls::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -104,13 +99,11 @@ pub fn start(
     let scheme = if acceptor.is_some() { "https" } else { "http" };
     let api = &config.api;
     let limits = ConnectionLimits::new(api.connections_max, api.connections_per_address_max, descriptors);
-    let app =
-        app_state(config, &threads, (adapters, policy_calls), (closing.clone(), Connections::new(limits)));
+    let app = app_state(config, &threads, (adapters, policy_calls), (closing.clone(), Connections::new(limits)));
     runtime.block_on(serve_metrics(config, &app, closing.clone()));
     let connections = app.connections.clone();
     let router = http::router(app);
-    let http_task =
-        runtime.spawn(tls::serve((listener, connections), acceptor, router, shutdown_requested(closing)));
+    let http_task = runtime.spawn(tls::serve((listener, connections), acceptor, router, shutdown_requested(closing)));
     runtime.spawn(trace_jobs(config, threads.cluster.clone(), close_listener.subscribe()));
     Ok(RunningServer {
         address,
@@ -356,16 +349,10 @@ fn exit_result(end: Result<EngineExit, oneshot::error::RecvError>) -> Result<(),
 }
 
 /// Export job traces until the server stops. Ends at once if no collector is configured.
-fn trace_jobs(
-    config: &Config,
-    cluster: Cluster,
-    closing: watch::Receiver<bool>,
-) -> impl Future<Output = ()> + use<> {
+fn trace_jobs(config: &Config, cluster: Cluster, closing: watch::Receiver<bool>) -> impl Future<Output = ()> + use<> {
     let (telemetry, environment) = (config.telemetry.clone(), config.environment.clone());
     async move {
-        if let Err(fault) =
-            telemetry::trace_jobs(cluster, telemetry, environment, shutdown_requested(closing)).await
-        {
+        if let Err(fault) = telemetry::trace_jobs(cluster, telemetry, environment, shutdown_requested(closing)).await {
             warn!(%fault, "jobs are not traced");
         }
     }
@@ -378,8 +365,7 @@ async fn shutdown_requested(mut closing: watch::Receiver<bool>) {
 
 async fn termination_signal() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         warn!("signals cannot be caught; stop the server with SIGKILL");
         return std::future::pending().await;
@@ -481,17 +467,13 @@ fn spawn_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<Join
 
 /// In token mode, create the first administrator token and write it to a file that only its owner can read. Returns the
 /// secret, to be shown once; `None` if there is nothing to create.
-pub fn bootstrap_token(
-    running: &RunningServer,
-    config: &Config,
-) -> Result<Option<identity::Secret>, StartError> {
+pub fn bootstrap_token(running: &RunningServer, config: &Config) -> Result<Option<identity::Secret>, StartError> {
     let cluster = &running.cluster;
     if config.auth != AuthMode::Tokens || !matches!(cluster.role(), ServerRole::Leading { .. }) {
         return Ok(None);
     }
     let now = cluster.now();
-    let Some((token, secret)) = cluster.read(|state| identity::bootstrap(&config.data_dir, state, now))?
-    else {
+    let Some((token, secret)) = cluster.read(|state| identity::bootstrap(&config.data_dir, state, now))? else {
         return Ok(None);
     };
     if let Err(declined) = cluster.execute_blocking(Actor::system(), Command::AddToken { token }) {

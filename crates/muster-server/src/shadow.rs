@@ -76,8 +76,7 @@ impl JobDecision {
     /// Whether two decisions are the same. The reason of a wait or refusal does not matter.
     fn is_same_decision(&self, other: &JobDecision) -> bool {
         match (self, other) {
-            (JobDecision::Waits(_), JobDecision::Waits(_))
-            | (JobDecision::Refused(_), JobDecision::Refused(_)) => true,
+            (JobDecision::Waits(_), JobDecision::Waits(_)) | (JobDecision::Refused(_), JobDecision::Refused(_)) => true,
             _ => self == other,
         }
     }
@@ -234,10 +233,8 @@ impl PolicyEvaluation {
             nodes.into_iter().collect()
         };
         let starts = plan.starts.iter().map(|start| (start.job, JobDecision::Starts(nodes(start))));
-        let evictions = plan
-            .evictions
-            .iter()
-            .map(|eviction| (eviction.job, JobDecision::Preempts(eviction.victims.clone())));
+        let evictions =
+            plan.evictions.iter().map(|eviction| (eviction.job, JobDecision::Preempts(eviction.victims.clone())));
         PolicyEvaluation { state, verdicts, decisions: starts.chain(evictions).collect() }
     }
 
@@ -269,9 +266,8 @@ mod tests {
     }
 
     fn comparison_of(jobs: std::ops::Range<u64>) -> Comparison {
-        let divergence = |job| {
-            (JobId::single(job), JobDecision::Starts(Vec::new()), JobDecision::Waits("why".to_string()))
-        };
+        let divergence =
+            |job| (JobId::single(job), JobDecision::Starts(Vec::new()), JobDecision::Waits("why".to_string()));
         Comparison { agreements: 2, divergences: jobs.map(divergence).collect() }
     }
 
@@ -286,11 +282,7 @@ mod tests {
         assert_eq!((run.comparisons, run.agreements, run.divergences.len()), (2, 4, 2));
         let twice = &run.divergences[&JobId::single(2)];
         assert_eq!((twice.times, twice.last_seen_at), (2, Timestamp(9)));
-        shadow.record_comparison(
-            &run.version,
-            comparison_of(10..10 + DIVERGENT_JOBS_MAX as u64),
-            Timestamp(9),
-        );
+        shadow.record_comparison(&run.version, comparison_of(10..10 + DIVERGENT_JOBS_MAX as u64), Timestamp(9));
         let run = shadow.current_run().unwrap();
         assert_eq!(
             (run.divergences.len(), run.divergences.first_key_value().unwrap().0.number),

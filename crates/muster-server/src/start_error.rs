@@ -14,14 +14,10 @@ pub enum StartError {
     #[error("cannot use the data folder `{folder}`: {source}")]
     Folder { folder: String, source: std::io::Error },
     /// Another server uses the data folder.
-    #[error(
-        "another server uses the data folder `{folder}`; stop it, or choose another folder with --data-dir"
-    )]
+    #[error("another server uses the data folder `{folder}`; stop it, or choose another folder with --data-dir")]
     FolderInUse { folder: String },
     /// The address cannot be listened on.
-    #[error(
-        "cannot listen on {address}: {source}; another server may be running, choose another with --listen"
-    )]
+    #[error("cannot listen on {address}: {source}; another server may be running, choose another with --listen")]
     Listen { address: SocketAddr, source: std::io::Error },
     /// The store cannot be used.
     #[error(transparent)]

@@ -24,8 +24,7 @@ const NOTICE_NAMES: [&str; 4] = ["start", "completion", "failure", "quota"];
 /// The configuration of a new tenant. Fields that are not sent get their defaults.
 pub fn tenant_config(spec: &TenantSpec, id: &str) -> Result<TenantConfig, Refusal> {
     let defaults = TenantConfig::unlimited(spec.name.as_deref().unwrap_or(id));
-    let notices =
-        [spec.notify_on_start, spec.notify_on_completion, spec.notify_on_failure, spec.notify_on_quota];
+    let notices = [spec.notify_on_start, spec.notify_on_completion, spec.notify_on_failure, spec.notify_on_quota];
     Ok(TenantConfig {
         email: spec.email.clone().unwrap_or_default(),
         organization: spec.organization.clone().unwrap_or_default(),
@@ -108,8 +107,7 @@ pub fn apply_change(config: &mut TenantConfig, change: TenantChange) -> Result<(
     put(&mut config.maximum_per_user.cpus, change.max_cpu_cores_per_user);
     put(&mut config.maximum_per_user.memory_mib, change.max_memory_mb_per_user);
     put(&mut config.maximum_per_user.jobs, change.max_concurrent_jobs_per_user);
-    let models =
-        |field, sent: Option<BTreeMap<_, _>>| sent.map(|sent| by_canonical_model(field, &sent)).transpose();
+    let models = |field, sent: Option<BTreeMap<_, _>>| sent.map(|sent| by_canonical_model(field, &sent)).transpose();
     put(&mut config.maximum_by_model, models(MAX_BY_MODEL_FIELD, change.max_gpus_by_model)?);
     put(&mut config.guaranteed.gpus, change.guaranteed_gpus);
     put(&mut config.guaranteed.gpu_memory_mib, change.guaranteed_gpu_memory_mb);
@@ -120,15 +118,11 @@ pub fn apply_change(config: &mut TenantConfig, change: TenantChange) -> Result<(
     let gpu_ms = |field, hours: Option<f64>| hours.map(|hours| hours_to_gpu_ms(field, hours)).transpose();
     let budget_gpu_ms = change.budget_gpu_hours.map(|hours| gpu_ms(BUDGET_FIELD, hours)).transpose()?;
     put(&mut config.budget.gpu_ms, budget_gpu_ms);
-    let cost =
-        change.budget_cost.map(|cost| cost.map(|cost| money_to_micro("budget_cost", cost)).transpose());
+    let cost = change.budget_cost.map(|cost| cost.map(|cost| money_to_micro("budget_cost", cost)).transpose());
     put(&mut config.budget.cost_micro, cost.transpose()?);
     let energy = change.budget_kwh.map(|kwh| kwh.map(|kwh| kwh_to_mj("budget_kwh", kwh)).transpose());
     put(&mut config.budget.energy_mj, energy.transpose()?);
-    put(
-        &mut config.tier,
-        change.priority_tier.as_deref().map(|name| parse_tier("priority_tier", name)).transpose()?,
-    );
+    put(&mut config.tier, change.priority_tier.as_deref().map(|name| parse_tier("priority_tier", name)).transpose()?);
     put(&mut config.weight, change.fair_share_weight.map(parse_weight).transpose()?);
     put(&mut config.decay_milli_per_day, change.priority_decay.map(parse_decay_milli).transpose()?);
     put(&mut config.may_be_preempted, change.allow_preemption);
@@ -138,16 +132,11 @@ pub fn apply_change(config: &mut TenantConfig, change: TenantChange) -> Result<(
     let loss_gpu_ms = change.damage_gpu_hours_per_day.map(|hours| gpu_ms(PREEMPTION_LOSS_LIMIT_FIELD, hours));
     put(&mut config.preemption_loss_gpu_ms_per_day, loss_gpu_ms.transpose()?);
     put(&mut config.billed, change.billing_enabled);
-    let price =
-        change.cost_per_gpu_hour.map(|price| money_to_micro("cost_per_gpu_hour", price)).transpose()?;
+    let price = change.cost_per_gpu_hour.map(|price| money_to_micro("cost_per_gpu_hour", price)).transpose()?;
     put(&mut config.price_gpu_hour_micro, price);
     put(&mut config.active, change.active);
-    let notices = [
-        change.notify_on_start,
-        change.notify_on_completion,
-        change.notify_on_failure,
-        change.notify_on_quota,
-    ];
+    let notices =
+        [change.notify_on_start, change.notify_on_completion, change.notify_on_failure, change.notify_on_quota];
     config.notify.extend(notice_settings(notices));
     put(&mut config.labels, change.labels);
     Ok(())
@@ -163,10 +152,7 @@ fn parse_parent(id: &str) -> Result<TenantId, Refusal> {
 }
 
 /// GPUs by model, with canonical model names. A model given in two spellings is refused: it would count twice.
-fn by_canonical_model(
-    field: &'static str,
-    sent: &BTreeMap<String, u64>,
-) -> Result<BTreeMap<String, u64>, Refusal> {
+fn by_canonical_model(field: &'static str, sent: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>, Refusal> {
     let mut models = BTreeMap::new();
     for (name, count) in sent {
         let model = model::canonical(name);

@@ -36,10 +36,8 @@ impl WaitRecorder {
         let mut notes = self.take_unblocked(&blocked);
         for (key, reasons) in blocked {
             let codes: Vec<&'static str> = reasons.iter().map(Reason::code).collect();
-            let bucket =
-                self.buckets.entry(key.clone()).or_insert(BlockedBucket { since: now, recorded_codes: None });
-            let due =
-                now.saturating_sub(bucket.since) >= NOTE_INTERVAL_MIN && notes.len() < NOTES_PER_ROUND_MAX;
+            let bucket = self.buckets.entry(key.clone()).or_insert(BlockedBucket { since: now, recorded_codes: None });
+            let due = now.saturating_sub(bucket.since) >= NOTE_INTERVAL_MIN && notes.len() < NOTES_PER_ROUND_MAX;
             if due && bucket.recorded_codes.as_ref() != Some(&codes) {
                 *bucket = BlockedBucket { since: now, recorded_codes: Some(codes) };
                 notes.push((key, reasons.clone()));
@@ -82,15 +80,8 @@ mod tests {
         )
         .unwrap();
         let (spec, known_outcomes) = (spec.into(), Default::default());
-        let submit = SubmitJob {
-            spec,
-            array: None,
-            hold: false,
-            key: None,
-            known_outcomes,
-            known_key: None,
-            is_operator: true,
-        };
+        let submit =
+            SubmitJob { spec, array: None, hold: false, key: None, known_outcomes, known_key: None, is_operator: true };
         for command in [create, Command::SubmitJob(submit)] {
             let decision = state.decide(&Actor::system(), &command, Timestamp(0)).unwrap();
             decision.events.iter().for_each(|event| state.apply(event));
@@ -109,17 +100,9 @@ mod tests {
         let after = |seconds| begin + Duration::from_secs(seconds);
         assert_eq!(reason_counts(recorder.due_notes(&blocked, begin)), [0usize; 0], "too short so far");
         assert_eq!(reason_counts(recorder.due_notes(&blocked, after(11))), [1]);
-        assert_eq!(
-            reason_counts(recorder.due_notes(&blocked, after(30))),
-            [0usize; 0],
-            "nothing has changed"
-        );
+        assert_eq!(reason_counts(recorder.due_notes(&blocked, after(30))), [0usize; 0], "nothing has changed");
         assert_eq!(reason_counts(recorder.due_notes(&free, after(31))), [0], "no longer blocked");
         assert_eq!(reason_counts(recorder.due_notes(&blocked, after(32))), [0usize; 0]);
-        assert_eq!(
-            reason_counts(recorder.due_notes(&free, after(33))),
-            [0usize; 0],
-            "a short wait is not recorded"
-        );
+        assert_eq!(reason_counts(recorder.due_notes(&free, after(33))), [0usize; 0], "a short wait is not recorded");
     }
 }

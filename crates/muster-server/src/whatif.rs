@@ -92,8 +92,7 @@ impl WhatIfQuery {
     /// Parse and check a request that arrived at `now`.
     pub fn from_request(request: &WhatIfRequest, now: Timestamp) -> Result<WhatIfQuery, WhatIfError> {
         let since = parse_moment("since", request.since.as_deref().unwrap_or(DEFAULT_SPAN), now)?;
-        let until =
-            request.until.as_deref().map(|text| parse_moment("until", text, now)).transpose()?.unwrap_or(now);
+        let until = request.until.as_deref().map(|text| parse_moment("until", text, now)).transpose()?.unwrap_or(now);
         if since >= until {
             return Err(WhatIfError::invalid("since", "must be before `until`"));
         }
@@ -133,8 +132,7 @@ impl WhatIfChange {
 
     fn set(&mut self, key: &str, value: &Setting) -> Result<(), WhatIfError> {
         if let Some(field) = key.strip_prefix("tenants.") {
-            let without_field =
-                || invalid("set", format!("`{key}` names no field; write `tenants.NAME.FIELD`"));
+            let without_field = || invalid("set", format!("`{key}` names no field; write `tenants.NAME.FIELD`"));
             let (tenant, field) = field.rsplit_once('.').ok_or_else(without_field)?;
             let id: TenantId = tenant.parse().map_err(|error| invalid("set", format!("{error}")))?;
             let fields = self.tenants.entry(id).or_default();
@@ -144,8 +142,7 @@ impl WhatIfChange {
             return Ok(());
         }
         let text = value.to_string();
-        config::override_setting(&mut Settings::default(), key, &text)
-            .map_err(|problem| invalid("set", problem))?;
+        config::override_setting(&mut Settings::default(), key, &text).map_err(|problem| invalid("set", problem))?;
         self.settings.insert(key.to_string(), text);
         Ok(())
     }

@@ -39,8 +39,7 @@ pub fn trace_dir(traces: &Path, name: &str) -> Result<PathBuf, TraceError> {
 
 /// Names of the files in a directory, in no order.
 pub fn file_names(dir: &Path) -> Result<Vec<String>, TraceError> {
-    let entries =
-        dir.read_dir().map_err(|source| TraceError::Unreadable { path: dir.to_path_buf(), source })?;
+    let entries = dir.read_dir().map_err(|source| TraceError::Unreadable { path: dir.to_path_buf(), source })?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect())
 }
 
@@ -66,8 +65,8 @@ impl CsvTable {
     pub fn read(path: &Path) -> Result<CsvTable, TraceError> {
         let unreadable = |source| TraceError::Unreadable { path: path.to_path_buf(), source };
         let bytes = read_unpacked(path).map_err(unreadable)?;
-        let text = String::from_utf8(bytes)
-            .map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+        let text =
+            String::from_utf8(bytes).map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))?;
         Ok(CsvTable { path: path.to_path_buf(), text })
     }
 

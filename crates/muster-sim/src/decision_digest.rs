@@ -120,8 +120,7 @@ mod tests {
         };
         let one = of(1, "n1", &[0], 5);
         assert_eq!(one, of(1, "n1", &[0], 5));
-        for other in [of(2, "n1", &[0], 5), of(1, "n2", &[0], 5), of(1, "n1", &[1], 5), of(1, "n1", &[0], 6)]
-        {
+        for other in [of(2, "n1", &[0], 5), of(1, "n2", &[0], 5), of(1, "n1", &[1], 5), of(1, "n1", &[0], 6)] {
             assert_ne!(one, other);
         }
         assert_eq!(one.len(), HEX_DIGITS_SHOWN);

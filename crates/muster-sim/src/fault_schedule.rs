@@ -144,8 +144,7 @@ impl FaultSchedule {
     pub fn from_seed(seed: u64, steps: u64) -> FaultSchedule {
         let mut random = Random(seed);
         let servers = if random.chance_per_mille(700) { 2 } else { 1 };
-        let nodes: Vec<u32> =
-            (0..random.between(1, 5)).map(|_| *random.choose(&[1, 2, 2, 4, 4, 8])).collect();
+        let nodes: Vec<u32> = (0..random.between(1, 5)).map(|_| *random.choose(&[1, 2, 2, 4, 4, 8])).collect();
         // Some schedules are free of faults, in others almost half of the actions are faults.
         let fault_per_mille = *random.choose(&[0, 150, 300, 450]);
         // A second has about 17 simulated events.
@@ -230,12 +229,7 @@ fn random_fault(random: &mut Random) -> ScheduledAction {
         14 => ScheduledAction::SetNodeClock(index(random), random.between(-20_000, 20_000)),
         15 => {
             let celsius = random.between(40, 100) as i32;
-            ScheduledAction::ReportGpuReading(
-                index(random),
-                random.below(8) as u8,
-                celsius,
-                random.below(3) as u32,
-            )
+            ScheduledAction::ReportGpuReading(index(random), random.below(8) as u8, celsius, random.below(3) as u32)
         }
         16 => ScheduledAction::PauseAgent(index(random), long(random)),
         17 => ScheduledAction::PauseShim(index(random), random.next_u64(), long(random)),

@@ -100,13 +100,11 @@ pub fn slowdown(job: &LoggedJob, outcome: &JobOutcome) -> f64 {
 pub fn figures(policy: &str, jobs: &[LoggedJob], history: &RunHistory) -> Figures {
     let outcomes = job_outcomes(jobs, history);
     let known = || jobs.iter().zip(&outcomes).filter_map(|(job, outcome)| Some((job, outcome.as_ref()?)));
-    let distribution = |value: &dyn Fn((&LoggedJob, &JobOutcome)) -> f64| {
-        Distribution::from_values(known().map(value).collect())
-    };
+    let distribution =
+        |value: &dyn Fn((&LoggedJob, &JobOutcome)) -> f64| Distribution::from_values(known().map(value).collect());
     let span = ReplaySpan::of(jobs, history);
     let held = |until_ms| held_gpu_ms(&history.intervals, until_ms);
-    let fraction =
-        |gpu_ms: f64, ms: i64| round_to_4_decimals(gpu_ms / (f64::from(history.gpus) * ms.max(1) as f64));
+    let fraction = |gpu_ms: f64, ms: i64| round_to_4_decimals(gpu_ms / (f64::from(history.gpus) * ms.max(1) as f64));
     let count = |end: IntervalEnd| known().filter(|(_, outcome)| outcome.end == end).count() as u64;
     let preempted = || history.intervals.iter().filter(|interval| interval.end == IntervalEnd::Preempted);
     let tenants = tenants::tenant_figures(jobs, &outcomes, history);
@@ -175,9 +173,8 @@ fn lost_gpu_ms(interval: &RunInterval) -> f64 {
 }
 
 fn energy_kwh(intervals: &[RunInterval]) -> Option<f64> {
-    let microjoules = |interval: &RunInterval| {
-        u128::from(interval.milliwatts) * u128::from(interval.duration_ms().unsigned_abs())
-    };
+    let microjoules =
+        |interval: &RunInterval| u128::from(interval.milliwatts) * u128::from(interval.duration_ms().unsigned_abs());
     let sum: u128 = intervals.iter().map(microjoules).sum();
     (sum > 0).then(|| round_to_4_decimals(sum as f64 / MICROJOULES_PER_KWH))
 }

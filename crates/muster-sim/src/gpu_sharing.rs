@@ -17,11 +17,7 @@ pub use results::SharingRow;
 use job_classes::{IsolationMode, random_jobs};
 
 /// The same random jobs under every sharing policy.
-pub fn sharing_rows(
-    table: &InterferenceTable,
-    count: usize,
-    seed: u64,
-) -> Result<Vec<SharingRow>, JobsNotPlaced> {
+pub fn sharing_rows(table: &InterferenceTable, count: usize, seed: u64) -> Result<Vec<SharingRow>, JobsNotPlaced> {
     let jobs = random_jobs(count, seed);
     let (layout, static_mig) = policies::best_mig_layout(&jobs, table);
     let none = String::new();

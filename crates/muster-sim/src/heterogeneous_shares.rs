@@ -89,13 +89,7 @@ fn arrivals(types: &[JobType], jobs_per_hour: f64, random: &mut Random) -> Vec<A
                 _ => 1.5 + 1.5 * random.unit_interval(),
             };
             let left_s = 10f64.powf(exponent) * 60.0;
-            ArrivedJob {
-                arrives_s: at_s,
-                job_type: *random.choose(types),
-                remaining_s: left_s,
-                deficit: 0.0,
-                number,
-            }
+            ArrivedJob { arrives_s: at_s, job_type: *random.choose(types), remaining_s: left_s, deficit: 0.0, number }
         })
         .collect();
     jobs.reverse();
@@ -111,8 +105,7 @@ fn sort_by_deficit(live: &mut [ArrivedJob], gpus: [usize; GPU_KINDS]) -> usize {
 /// A random kind of GPU for each running job.
 fn assign_blindly(live: &mut [ArrivedJob], gpus: [usize; GPU_KINDS], random: &mut Random) -> Vec<usize> {
     let running = sort_by_deficit(live, gpus);
-    let mut kinds: Vec<usize> =
-        (0..GPU_KINDS).flat_map(|kind| std::iter::repeat_n(kind, gpus[kind])).collect();
+    let mut kinds: Vec<usize> = (0..GPU_KINDS).flat_map(|kind| std::iter::repeat_n(kind, gpus[kind])).collect();
     for index in 0..running {
         let other = index + random.below((kinds.len() - index) as u64) as usize;
         kinds.swap(index, other);
@@ -149,10 +142,8 @@ fn assign_by_advantage(live: &mut [ArrivedJob], gpus: [usize; GPU_KINDS]) -> Vec
 
 /// What a job loses by its second-best free kind, its number, and its best kind.
 fn best_kind_advantage(job: &ArrivedJob, free: &[usize; GPU_KINDS], number: usize) -> (f64, usize, usize) {
-    let mut kinds: Vec<(f64, usize)> = (0..GPU_KINDS)
-        .filter(|kind| free[*kind] > 0)
-        .map(|kind| (job.job_type.normalised_speed(kind), kind))
-        .collect();
+    let mut kinds: Vec<(f64, usize)> =
+        (0..GPU_KINDS).filter(|kind| free[*kind] > 0).map(|kind| (job.job_type.normalised_speed(kind), kind)).collect();
     kinds.sort_by(|one, other| other.0.total_cmp(&one.0));
     let second = kinds.get(1).map_or(0.0, |(speed, _)| *speed);
     kinds.first().map_or((0.0, number, 0), |(speed, kind)| (speed - second, number, *kind))

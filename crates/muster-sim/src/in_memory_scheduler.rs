@@ -23,10 +23,8 @@ impl InMemoryScheduler {
     /// A cluster without nodes.
     pub fn new(settings: Settings) -> InMemoryScheduler {
         let mut scheduler = InMemoryScheduler { state: State::default() };
-        scheduler.apply_command(&Command::CreateTenant {
-            id: tenant(),
-            config: Box::new(TenantConfig::unlimited("bench")),
-        });
+        scheduler
+            .apply_command(&Command::CreateTenant { id: tenant(), config: Box::new(TenantConfig::unlimited("bench")) });
         scheduler.apply_command(&Command::Configure { settings: Box::new(settings) });
         scheduler
     }

@@ -169,8 +169,7 @@ impl LogFormat {
 
     /// The format of a header line; `None` if it matches no format.
     fn from_header(line: &str) -> Option<LogFormat> {
-        let lines =
-            [LogFormat::Sacct, LogFormat::Plain, LogFormat::Philly, LogFormat::Chronus, LogFormat::Muri];
+        let lines = [LogFormat::Sacct, LogFormat::Plain, LogFormat::Philly, LogFormat::Chronus, LogFormat::Muri];
         lines.into_iter().find(|format| {
             let columns_error: Vec<&str> = line.split(format.separator()).map(str::trim).collect();
             format.identifying_columns().iter().all(|column| columns_error.contains(column))
@@ -227,9 +226,7 @@ impl LogError {
                 format!("add a header line, or pass `--format` with one of {}", names.join(", "))
             }
             LogError::Columns { .. } => "the columns are listed in docs/replay.md".to_string(),
-            LogError::Line { .. } => {
-                "correct the line, or skip and count such lines with `--skip-bad`".to_string()
-            }
+            LogError::Line { .. } => "correct the line, or skip and count such lines with `--skip-bad`".to_string(),
             LogError::Journal { .. } => {
                 "give the file `muster.db` of a server's data directory, or `postgres://…`".to_string()
             }
@@ -263,8 +260,7 @@ pub fn read(path: &Path, format: Option<LogFormat>, bad: BadLinePolicy) -> Resul
     }
     let text = String::from_utf8_lossy(&bytes);
     let first = text.lines().next().unwrap_or_default();
-    let unknown =
-        || LogError::UnknownFormat { path: path.to_path_buf(), begins: first.chars().take(60).collect() };
+    let unknown = || LogError::UnknownFormat { path: path.to_path_buf(), begins: first.chars().take(60).collect() };
     let format = format.or_else(|| LogFormat::from_header(first)).ok_or_else(unknown)?;
     read_lines(path, &text, format, bad).map(sorted_by_submission)
 }
@@ -287,9 +283,7 @@ fn read_lines(path: &Path, text: &str, format: LogFormat, bad: BadLinePolicy) ->
     let columns_error = |what| LogError::Columns { path: path.to_path_buf(), what };
     table.check_required_columns(format.identifying_columns()).map_err(columns_error)?;
     if format == LogFormat::Plain {
-        table
-            .check_known_columns(&[muster_csv::REQUIRED, muster_csv::OPTIONAL].concat())
-            .map_err(columns_error)?;
+        table.check_known_columns(&[muster_csv::REQUIRED, muster_csv::OPTIONAL].concat()).map_err(columns_error)?;
     }
     let mut log = JobLog { format, jobs: Vec::new(), left_out: BTreeMap::new() };
     for (line, row) in table.rows() {
@@ -335,14 +329,12 @@ impl JobLog {
     pub fn retain_submitted_between(&mut self, since_ms: Option<i64>, until_ms: Option<i64>) {
         let all = self.jobs.len();
         let is_inside = |job: &LoggedJob| {
-            since_ms.is_none_or(|since| job.submit_ms >= since)
-                && until_ms.is_none_or(|until| job.submit_ms < until)
+            since_ms.is_none_or(|since| job.submit_ms >= since) && until_ms.is_none_or(|until| job.submit_ms < until)
         };
         self.jobs.retain(is_inside);
         let outside_count = (all - self.jobs.len()) as u64;
         if outside_count > 0 {
-            *self.left_out.entry("submitted outside the time range".to_string()).or_default() +=
-                outside_count;
+            *self.left_out.entry("submitted outside the time range".to_string()).or_default() += outside_count;
         }
     }
 }

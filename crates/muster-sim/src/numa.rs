@@ -54,8 +54,7 @@ pub fn rows_for_load(
     let stream = |seed| job_stream(seed, workload.jobs_per_stream, load, workload.nodes * gpus, gpus as u32);
     let streams: Vec<(u64, Vec<StreamJob>)> = seeds.map(|seed| (seed, stream(seed))).collect();
     let serve_all = |policy: DevicePolicy| {
-        let served =
-            streams.iter().map(|(seed, jobs)| serve_stream(jobs, facts, workload.nodes, policy, *seed));
+        let served = streams.iter().map(|(seed, jobs)| serve_stream(jobs, facts, workload.nodes, policy, *seed));
         (policy, served.collect())
     };
     results::rows(bandwidths, step, load, &DevicePolicy::ALL.map(serve_all))
@@ -73,9 +72,7 @@ fn serve_stream(
         DevicePolicy::Planner => serve(jobs, &mut PlannerAllocator::new(facts, nodes)),
         DevicePolicy::SameNuma => serve(jobs, &mut PlannerAllocator::same_numa(facts, nodes)),
         DevicePolicy::Lowest => serve(jobs, &mut TopologyBlindAllocator::new(gpus, nodes, None)),
-        DevicePolicy::Random => {
-            serve(jobs, &mut TopologyBlindAllocator::new(gpus, nodes, Some(Random(seed))))
-        }
+        DevicePolicy::Random => serve(jobs, &mut TopologyBlindAllocator::new(gpus, nodes, Some(Random(seed)))),
     }
 }
 

@@ -58,21 +58,11 @@ impl<'a> Replanner<'a> {
             if let Event::PlanAdopted { snapshot, now, placed, claimed, rejected } = &entry.event {
                 let proposed = (placed + claimed + rejected) as usize;
                 let placed = placements_before(&entries[..index], *placed as usize);
-                adopted.entry(*snapshot).or_default().push(AdoptedPlan {
-                    seq: entry.seq,
-                    now: *now,
-                    proposed,
-                    placed,
-                });
+                adopted.entry(*snapshot).or_default().push(AdoptedPlan { seq: entry.seq, now: *now, proposed, placed });
             }
         }
         let due = adopted.remove(&start.seq).unwrap_or_default();
-        Replanner {
-            state: start.clone(),
-            entries: entries.iter(),
-            plans_by_snapshot: adopted,
-            due_plans: due,
-        }
+        Replanner { state: start.clone(), entries: entries.iter(), plans_by_snapshot: adopted, due_plans: due }
     }
 }
 
@@ -105,8 +95,7 @@ fn compare_plan(adopted: &AdoptedPlan, replanned: &Plan) -> Result<(), PlanDiffe
         ));
     }
     for event in &adopted.placed {
-        let Event::JobPlaced { job, tasks, effective_priority, expected_ms, revocable, score, .. } = event
-        else {
+        let Event::JobPlaced { job, tasks, effective_priority, expected_ms, revocable, score, .. } = event else {
             continue;
         };
         let Some(start) = replanned.starts.iter().find(|start| start.job == *job) else {
@@ -116,9 +105,7 @@ fn compare_plan(adopted: &AdoptedPlan, replanned: &Plan) -> Result<(), PlanDiffe
         let proposed_now =
             (&start.tasks, &start.effective_priority, &start.expected_ms, &start.revocable, &start.score);
         if recorded != proposed_now {
-            return different(format!(
-                "{job} was started as {recorded:?}; replanning gives {proposed_now:?}"
-            ));
+            return different(format!("{job} was started as {recorded:?}; replanning gives {proposed_now:?}"));
         }
     }
     Ok(())

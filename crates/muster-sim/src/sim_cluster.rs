@@ -82,8 +82,7 @@ pub fn run_schedule_traced(schedule: &FaultSchedule) -> (Result<RunSummary, RunF
 /// Runs a schedule and returns its journal.
 pub fn journal_of_schedule(schedule: &FaultSchedule) -> Result<Vec<Entry>, RunFailure> {
     let mut cluster = SimCluster::new(schedule);
-    let outcome =
-        cluster.run_until_rest().and_then(|()| cluster.database.entries().map_err(|fault| fault.to_string()));
+    let outcome = cluster.run_until_rest().and_then(|()| cluster.database.entries().map_err(|fault| fault.to_string()));
     outcome.map_err(|law| RunFailure { law, step: cluster.steps })
 }
 
@@ -196,8 +195,7 @@ impl<'a> SimCluster<'a> {
             thread_wakes_at_ms: BTreeMap::new(),
         });
         let servers = servers.collect();
-        let node_names: Vec<String> =
-            (0..schedule.node_gpus.len()).map(|index| format!("n{index}")).collect();
+        let node_names: Vec<String> = (0..schedule.node_gpus.len()).map(|index| format!("n{index}")).collect();
         let nodes = node_names.iter().zip(&schedule.node_gpus).map(|(name, gpus)| {
             SimNode::new(machine::registration(name, *gpus), random.next_u64(), MachineClock::new(&time))
         });
@@ -265,10 +263,7 @@ impl<'a> SimCluster<'a> {
         let until = self.time.ms() + REST_TIMEOUT_MS;
         while self.time.ms() < until {
             self.step()?;
-            if self.laws.check_rest().is_ok()
-                && self.clients.all_answered()
-                && self.uncleaned_node().is_none()
-            {
+            if self.laws.check_rest().is_ok() && self.clients.all_answered() && self.uncleaned_node().is_none() {
                 return self.check_final_state();
             }
         }
@@ -287,11 +282,8 @@ impl<'a> SimCluster<'a> {
 
     /// At rest, the state of the leader equals the state of the journal.
     fn check_final_state(&mut self) -> Result<(), BrokenLaw> {
-        let leader = self
-            .servers
-            .iter()
-            .filter_map(|host| host.process.as_ref()?.state())
-            .max_by_key(|state| state.seq);
+        let leader =
+            self.servers.iter().filter_map(|host| host.process.as_ref()?.state()).max_by_key(|state| state.seq);
         leader.map_or(Ok(()), |state| self.laws.check_leader_state(state))
     }
 
@@ -344,9 +336,7 @@ impl<'a> SimCluster<'a> {
             SimEvent::RestartServer(server) => self.start_server(server),
             SimEvent::RestartAgent(node) => self.start_agent(node),
             SimEvent::BootNode(node) => self.start_node(node),
-            SimEvent::ReconnectDatabase(server) => {
-                self.servers[server].connection.inject_fault(SimulatedFault::None)
-            }
+            SimEvent::ReconnectDatabase(server) => self.servers[server].connection.inject_fault(SimulatedFault::None),
             SimEvent::Resume(component) => self.resume(component),
             SimEvent::CleanUp => self.clean_up(),
         }
@@ -421,13 +411,11 @@ impl<'a> SimCluster<'a> {
     fn run_engine(&mut self, server: usize) -> Result<(), BrokenLaw> {
         let settings = self.settings.clone();
         let Some(process) = &mut self.servers[server].process else { return Ok(()) };
-        let engine_step =
-            process.run_engine(&settings).map_err(|fault| format!("a server exits: {fault}"))?;
+        let engine_step = process.run_engine(&settings).map_err(|fault| format!("a server exits: {fault}"))?;
         match engine_step {
             EngineStep::Nothing => {}
             EngineStep::BecameLeader(batch) => {
-                let durable =
-                    self.database.entries().map_err(|fault| format!("cannot read the journal: {fault}"))?;
+                let durable = self.database.entries().map_err(|fault| format!("cannot read the journal: {fault}"))?;
                 self.laws.check_leader_journal(&durable, &self.node_names)?;
                 drop(batch);
                 self.check_leader_state(server)?;
@@ -601,11 +589,7 @@ impl<'a> SimCluster<'a> {
         }
     }
 
-    fn deliver_answer(
-        &mut self,
-        request: u64,
-        answer: Result<Answer, CommandError>,
-    ) -> Result<(), BrokenLaw> {
+    fn deliver_answer(&mut self, request: u64, answer: Result<Answer, CommandError>) -> Result<(), BrokenLaw> {
         if let Ok(Answer::Job(job)) = &answer {
             self.laws.check_answer(request, *job)?;
         }

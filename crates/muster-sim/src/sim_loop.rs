@@ -36,8 +36,7 @@ pub struct AgentDelays {
 
 impl AgentDelays {
     /// Agents without delays, and at most one round per second.
-    pub const IMMEDIATE: AgentDelays =
-        AgentDelays { round_interval_ms_min: SECOND, launch_ms: 0, stop_ms: 0 };
+    pub const IMMEDIATE: AgentDelays = AgentDelays { round_interval_ms_min: SECOND, launch_ms: 0, stop_ms: 0 };
 }
 
 /// The scripted work of one attempt.
@@ -194,12 +193,7 @@ impl SimLoop {
             let (placed_at, started_at) = (attempt.placed_at, attempt.started_at);
             let stopping = attempt.stopping.as_ref().map(|stopping| stopping.since);
             if started_at.is_none() {
-                self.set_timer(
-                    placed_at.plus(self.delays.launch_ms),
-                    job,
-                    number,
-                    AttemptTimer::ProcessesStart,
-                );
+                self.set_timer(placed_at.plus(self.delays.launch_ms), job, number, AttemptTimer::ProcessesStart);
             }
             if let Some(since) = stopping {
                 self.set_timer(since.plus(self.delays.stop_ms), job, number, AttemptTimer::StopCompletes);
@@ -223,8 +217,7 @@ impl SimLoop {
         }
         let timer = self.timers.peek().map(|Reverse((at, ..))| at.0.max(self.now.0));
         let wakeup = self.wakeups.peek().map(|Reverse(at)| at.0.max(self.now.0));
-        let round =
-            self.next_round_delay_ms().map(|delay_ms| self.last_round_at.plus(delay_ms).max(self.now).0);
+        let round = self.next_round_delay_ms().map(|delay_ms| self.last_round_at.plus(delay_ms).max(self.now).0);
         [timer, wakeup, round].into_iter().flatten().min()
     }
 
@@ -257,8 +250,7 @@ impl SimLoop {
     /// instant.
     pub fn plan_if_due(&mut self) {
         self.handle_events();
-        let is_due =
-            self.next_round_delay_ms().is_some_and(|delay_ms| self.now >= self.last_round_at.plus(delay_ms));
+        let is_due = self.next_round_delay_ms().is_some_and(|delay_ms| self.now >= self.last_round_at.plus(delay_ms));
         if !is_due {
             return;
         }
@@ -337,10 +329,7 @@ impl SimLoop {
             AttemptTimer::WorkEnds if self.is_work_done(job) => {
                 let exit = self.behaviours.get(&job).and_then(|behaviour| behaviour.attempts.front());
                 let exit = exit.map_or(Exit::Code { code: 0 }, |attempt| attempt.exit.clone());
-                self.report_from_all_nodes(
-                    job,
-                    &TaskReport::Ended { exit, stopped: false, ended_ms_ago: None },
-                );
+                self.report_from_all_nodes(job, &TaskReport::Ended { exit, stopped: false, ended_ms_ago: None });
             }
             AttemptTimer::WorkEnds => self.execute_as_system(&Command::Tick),
             AttemptTimer::StopCompletes => self.report_from_all_nodes(
@@ -374,15 +363,12 @@ impl SimLoop {
     fn handle_events(&mut self) {
         while let Some(event) = self.unhandled_events.pop_front() {
             let now = self.now;
-            self.wakeups
-                .extend(wakeups_of_event(&event).into_iter().flatten().filter(|at| *at > now).map(Reverse));
+            self.wakeups.extend(wakeups_of_event(&event).into_iter().flatten().filter(|at| *at > now).map(Reverse));
             match event {
                 Event::JobPlaced { job, attempt, tasks, .. } => self.place_attempt(job, attempt, tasks),
                 Event::AttemptStopping { job, attempt, .. } => match self.delays.stop_ms {
                     0 => self.fire_timer(job, AttemptTimer::StopCompletes),
-                    stop_ms => {
-                        self.set_timer(self.now.plus(stop_ms), job, attempt, AttemptTimer::StopCompletes)
-                    }
+                    stop_ms => self.set_timer(self.now.plus(stop_ms), job, attempt, AttemptTimer::StopCompletes),
                 },
                 Event::AttemptEnded { job, exit, next, .. } => self.finish_attempt(job, &exit, &next),
                 Event::JobEnded { job, .. } => {
@@ -422,8 +408,7 @@ impl SimLoop {
     /// Sets the timer for the end of the work or the time limit, whichever is first.
     fn set_end_timer(&mut self, job: JobId, since: Timestamp) {
         let limit_ms = self.state.jobs.get(&job).and_then(|job| job.spec.time_limit_ms);
-        let attempt =
-            self.behaviours.get(&job).and_then(|behaviour| behaviour.running).map(|running| running.attempt);
+        let attempt = self.behaviours.get(&job).and_then(|behaviour| behaviour.running).map(|running| running.attempt);
         let work_ms = [self.attempt_work_ms(job), limit_ms].into_iter().flatten().min();
         if let (Some(attempt), Some(ms)) = (attempt, work_ms.filter(|ms| *ms < i64::MAX)) {
             self.set_timer(since.plus(ms), job, attempt, AttemptTimer::WorkEnds);

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use muster_core::facts::command::{Actor, ArraySpec, Command, SubmitJob, TaskReport};
 use muster_core::gpu::device::GpuFacts;
-use muster_core::objects::job::{
-    Exit, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
-};
+use muster_core::objects::job::{Exit, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
 use muster_core::objects::node::NodeFacts;
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::planner::plan;
@@ -58,8 +56,7 @@ pub fn synthetic_cluster(nodes: usize, tenants: usize, guaranteed: bool) -> Stat
 
 /// The job of this index in a mix of 1 to 8 GPUs with some gangs over 2, 4 or 16 nodes, round-robin over the tenants.
 pub fn mixed_job(index: usize) -> SyntheticJob {
-    let sizes =
-        [(1, 1), (1, 1), (1, 2), (1, 1), (1, 4), (1, 2), (1, 8), (2, 8), (1, 1), (4, 8), (1, 4), (8, 1)];
+    let sizes = [(1, 1), (1, 1), (1, 2), (1, 1), (1, 4), (1, 2), (1, 8), (2, 8), (1, 1), (4, 8), (1, 4), (8, 1)];
     let (tasks, gpus) = if index % 97 == 96 { (16, 8) } else { sizes[index % sizes.len()] };
     let cpus = 1 + (index % 3) as u32;
     SyntheticJob {

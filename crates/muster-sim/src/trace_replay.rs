@@ -99,11 +99,7 @@ struct HeldGpus {
 }
 
 impl<'a> TraceReplay<'a> {
-    fn new(
-        jobs: &'a [LoggedJob],
-        cluster: &'a ReplayCluster,
-        assumptions: ReplayAssumptions,
-    ) -> TraceReplay<'a> {
+    fn new(jobs: &'a [LoggedJob], cluster: &'a ReplayCluster, assumptions: ReplayAssumptions) -> TraceReplay<'a> {
         let now = Timestamp(jobs.first().map_or(0, |job| job.submit_ms));
         let mut replay = TraceReplay {
             jobs,
@@ -122,14 +118,11 @@ impl<'a> TraceReplay<'a> {
 
     /// Creates the settings, the nodes, and an unlimited tenant for each name in the log.
     fn set_up(&mut self) {
-        let settings =
-            Settings { objective: self.assumptions.objective, stop_grace_ms: 0, ..Settings::default() };
+        let settings = Settings { objective: self.assumptions.objective, stop_grace_ms: 0, ..Settings::default() };
         self.sim_loop.execute_as_system(&Command::Configure { settings: Box::new(settings) });
         for (node, facts) in self.cluster.nodes() {
-            self.sim_loop.execute_as_system(&Command::RegisterNode {
-                node: node.clone(),
-                facts: Box::new(facts.clone()),
-            });
+            self.sim_loop
+                .execute_as_system(&Command::RegisterNode { node: node.clone(), facts: Box::new(facts.clone()) });
         }
         for (name, id) in &self.tenants {
             let config = Box::new(TenantConfig::unlimited(name));
@@ -159,20 +152,14 @@ impl<'a> TraceReplay<'a> {
     }
 
     fn submit_arrivals(&mut self) {
-        while let Some(job) =
-            self.jobs.get(self.next_arrival).filter(|job| job.submit_ms <= self.sim_loop.now.0)
-        {
+        while let Some(job) = self.jobs.get(self.next_arrival).filter(|job| job.submit_ms <= self.sim_loop.now.0) {
             let log_index = self.next_arrival;
             self.next_arrival += 1;
             let tenant = self.tenants[job.tenant.as_str()].clone();
             let spec = job_specs::job_spec(job, tenant, self.cluster, &self.assumptions);
-            let smallest_task_gpus =
-                spec.tasks.iter().map(|group| group.each.gpus).filter(|gpus| *gpus > 0).min();
-            let replayed = ReplayedJob {
-                log_index,
-                smallest_task_gpus: smallest_task_gpus.unwrap_or(0),
-                held_gpus: None,
-            };
+            let smallest_task_gpus = spec.tasks.iter().map(|group| group.each.gpus).filter(|gpus| *gpus > 0).min();
+            let replayed =
+                ReplayedJob { log_index, smallest_task_gpus: smallest_task_gpus.unwrap_or(0), held_gpus: None };
             let submission = SubmitJob {
                 spec: spec.into(),
                 array: None,
@@ -186,8 +173,7 @@ impl<'a> TraceReplay<'a> {
                 Ok(Answer::Job(id)) => {
                     self.occupancy.add_waiting(replayed.smallest_task_gpus);
                     self.live_jobs.insert(id, replayed);
-                    self.sim_loop
-                        .set_behaviour(id, JobBehaviour::new([WorkAttempt::completes_after(job.work_ms)], 0));
+                    self.sim_loop.set_behaviour(id, JobBehaviour::new([WorkAttempt::completes_after(job.work_ms)], 0));
                 }
                 Ok(_) => {}
                 Err(refusal) => self.history.refused.push((log_index, refusal.to_string())),
@@ -252,9 +238,7 @@ impl<'a> TraceReplay<'a> {
     fn into_history(self) -> RunHistory {
         let mut history = self.history;
         let reason = "never started, although the cluster is idle";
-        history
-            .refused
-            .extend(self.live_jobs.values().map(|replayed| (replayed.log_index, reason.to_string())));
+        history.refused.extend(self.live_jobs.values().map(|replayed| (replayed.log_index, reason.to_string())));
         history.refused.sort();
         history.rounds = self.sim_loop.round_count;
         history.idle = self.occupancy.idle_gpu_time();

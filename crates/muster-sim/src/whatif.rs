@@ -72,8 +72,7 @@ fn answer(
         }
         None => (really.clone(), really.clone(), Vec::new()),
     };
-    let comparison =
-        Comparison { really: &really, replayed: &replayed, changed: &changed, until: query.until };
+    let comparison = Comparison { really: &really, replayed: &replayed, changed: &changed, until: query.until };
     let mut jobs = comparison.jobs();
     let count_changed = |jobs: &[WhatIfJob], sooner: bool| {
         let has_changed = |job: &&WhatIfJob| if sooner { job.gained_s > 0.0 } else { job.gained_s < 0.0 };
@@ -97,10 +96,7 @@ fn answer(
         later,
         tenants,
         jobs,
-        refused: refused
-            .into_iter()
-            .map(|(job, why)| WhatIfRefusal { job_id: job.to_string(), why })
-            .collect(),
+        refused: refused.into_iter().map(|(job, why)| WhatIfRefusal { job_id: job.to_string(), why }).collect(),
         guessed: changed.count_started_only_here(&really),
     })
 }

@@ -16,8 +16,7 @@ fn env_number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn no_fault_schedule_breaks_a_law() {
-    let (first, seeds, steps) =
-        (env_number("FIRST", 0), env_number("SEEDS", 2_000), env_number("STEPS", 2_000));
+    let (first, seeds, steps) = (env_number("FIRST", 0), env_number("SEEDS", 2_000), env_number("STEPS", 2_000));
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let campaign = campaign::run(first, seeds, steps, threads);
     if let Some((seed, failure)) = campaign.failure {
@@ -25,11 +24,7 @@ fn no_fault_schedule_breaks_a_law() {
         let (_, trace) = run_schedule_traced(&minimised);
         let last = trace.len().saturating_sub(40);
         let minimised_law = run_schedule(&minimised).err().map(|failure| failure.law).unwrap_or_default();
-        panic!(
-            "{}\nseed {seed}: {}\nminimised:\n{minimised}{minimised_law}",
-            trace[last..].join("\n"),
-            failure.law
-        );
+        panic!("{}\nseed {seed}: {}\nminimised:\n{minimised}{minimised_law}", trace[last..].join("\n"), failure.law);
     }
     assert_eq!(campaign.schedules_passed, seeds);
 }
@@ -93,10 +88,8 @@ fn a_server_outage_is_not_charged() {
     };
     let mut outages = 0;
     for seed in 0..20 {
-        let actions = vec![
-            (3_000, ScheduledAction::Submit(job.clone())),
-            (8_000, ScheduledAction::CrashServer(0, 300_000)),
-        ];
+        let actions =
+            vec![(3_000, ScheduledAction::Submit(job.clone())), (8_000, ScheduledAction::CrashServer(0, 300_000))];
         let schedule = FaultSchedule { seed, steps: 2_000, server_count: 1, node_gpus: vec![1], actions };
         for entry in journal_of_schedule(&schedule).unwrap() {
             let Event::AttemptEnded { charge, at, .. } = &entry.event else { continue };
@@ -122,8 +115,8 @@ fn every_plan_is_reproduced_from_the_journal() {
     let mut plans = 0;
     for seed in 0..40 {
         let entries = journal_of_schedule(&FaultSchedule::from_seed(seed, 2_000)).unwrap();
-        plans += replan_check::check_journal(&entries)
-            .unwrap_or_else(|difference| panic!("seed {seed}: {difference:?}"));
+        plans +=
+            replan_check::check_journal(&entries).unwrap_or_else(|difference| panic!("seed {seed}: {difference:?}"));
     }
     assert!(plans > 1_000, "{plans} plans");
 }

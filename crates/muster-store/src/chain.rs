@@ -27,8 +27,8 @@ impl ChainChecksum {
 
 /// Check that a record is chained to the previous one; otherwise return the problem. Sequence numbers are not compared.
 pub fn check_follows(previous: Option<&Record>, record: &Record) -> Result<(), String> {
-    let previous_checksum = previous
-        .map_or(ChainChecksum::START, |previous| ChainChecksum::of_record(previous.crc, previous.chain));
+    let previous_checksum =
+        previous.map_or(ChainChecksum::START, |previous| ChainChecksum::of_record(previous.crc, previous.chain));
     match (record.chain, previous.and_then(|previous| previous.chain)) {
         (Some(chain), _) if chain == previous_checksum.next_checksum(record.crc) => Ok(()),
         (Some(_), _) => {

@@ -9,15 +9,13 @@ use crate::tables::RowCells;
 
 pub fn job_state(cells: &mut RowCells) -> Result<JobState, StoreError> {
     let name: String = cells.take()?;
-    JobState::parse(&name).ok_or_else(|| {
-        StoreError::invariant_violated(format!("a table holds the unknown job state `{name}`"))
-    })
+    JobState::parse(&name)
+        .ok_or_else(|| StoreError::invariant_violated(format!("a table holds the unknown job state `{name}`")))
 }
 
 fn parse_json<T: serde::de::DeserializeOwned>(text: &str, what: &str) -> Result<T, StoreError> {
-    muster_json::from_str(text).map_err(|error| {
-        StoreError::invariant_violated(format!("{what} in a table is not valid JSON: {error}"))
-    })
+    muster_json::from_str(text)
+        .map_err(|error| StoreError::invariant_violated(format!("{what} in a table is not valid JSON: {error}")))
 }
 
 /// A row of `select::JOB_COLUMNS`.

@@ -52,8 +52,7 @@ pub enum StoreError {
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Advice for corruption that a restart cannot repair.
-pub(crate) const RESTORE_ADVICE: &str =
-    "stop the server, keep a copy of the database, and restore it from a backup";
+pub(crate) const RESTORE_ADVICE: &str = "stop the server, keep a copy of the database, and restore it from a backup";
 
 impl StoreError {
     /// True if the engine may continue after it has reloaded the state; otherwise the process must exit.

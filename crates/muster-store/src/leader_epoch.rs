@@ -24,12 +24,10 @@ impl LeaderEpoch {
         let not_leader = |why: String| Err(StoreError::NotLeader { why });
         match row {
             None => not_leader("the leader row is gone".to_string()),
-            Some(row) if (row.epoch as u64, row.nonce as u64) != (self.epoch, self.nonce) => {
-                not_leader(format!(
-                    "`{}` leads with epoch {}, this server had epoch {}",
-                    row.holder, row.epoch, self.epoch
-                ))
-            }
+            Some(row) if (row.epoch as u64, row.nonce as u64) != (self.epoch, self.nonce) => not_leader(format!(
+                "`{}` leads with epoch {}, this server had epoch {}",
+                row.holder, row.epoch, self.epoch
+            )),
             Some(row) if row.lease_left_ms <= 0 => {
                 not_leader(format!("the lease of epoch {} expired {} ms ago", self.epoch, -row.lease_left_ms))
             }
@@ -39,16 +37,12 @@ impl LeaderEpoch {
 
     /// `NotLeader` if this server has not acquired leadership.
     pub fn require(leader_epoch: Option<LeaderEpoch>) -> Result<LeaderEpoch, StoreError> {
-        leader_epoch.ok_or_else(|| StoreError::NotLeader {
-            why: "this server has not acquired leadership".to_string(),
-        })
+        leader_epoch.ok_or_else(|| StoreError::NotLeader { why: "this server has not acquired leadership".to_string() })
     }
 }
 
 /// A random number from the operating system, below 2^63, so that it fits into a signed database column.
 pub fn random_number() -> Result<u64, StoreError> {
     let number = getrandom::u64();
-    number
-        .map(|number| number >> 1)
-        .map_err(|error| StoreError::unavailable("draw a random number", error.to_string()))
+    number.map(|number| number >> 1).map_err(|error| StoreError::unavailable("draw a random number", error.to_string()))
 }

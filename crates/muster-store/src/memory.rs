@@ -165,8 +165,7 @@ impl Journal for MemoryConnection {
         disk.nonces_drawn += 1;
         let epoch = disk.leader.as_ref().map_or(1, |leader| leader.leader_epoch.epoch + 1);
         let leader_epoch = LeaderEpoch { epoch, nonce: disk.nonces_drawn };
-        disk.leader =
-            Some(LeaderRecord { leader_epoch, holder: holder.to_string(), until_ms: now_ms + lease_ms });
+        disk.leader = Some(LeaderRecord { leader_epoch, holder: holder.to_string(), until_ms: now_ms + lease_ms });
         reply_outcome(fault)?;
         self.leader_epoch = Some(leader_epoch);
         Ok(Leadership::Leading { epoch: leader_epoch.epoch, nonce: leader_epoch.nonce })
@@ -229,8 +228,7 @@ impl Savepoints for MemoryConnection {
             return Err(crate::savepoint::ahead_of_journal(seq));
         }
         let written = if fault == SimulatedFault::TornWrite { bytes.len() / 2 } else { bytes.len() };
-        disk.savepoints
-            .insert(seq, StoredSavepoint { bytes: bytes[..written].to_vec(), crc: crc32fast::hash(bytes) });
+        disk.savepoints.insert(seq, StoredSavepoint { bytes: bytes[..written].to_vec(), crc: crc32fast::hash(bytes) });
         while disk.savepoints.len() > SAVEPOINTS_KEPT {
             disk.savepoints.pop_first();
         }

@@ -85,9 +85,10 @@ impl Journal for PostgresJournal {
             dead_holder: self.dead_holder.as_deref(),
         };
         self.connection.set_timeouts(LeaseTimeouts::for_lease(lease_ms));
-        let leader_epoch = match self.connection.call("acquire leadership", async |connection| {
-            leader::try_take_over(connection, &candidate).await
-        })? {
+        let leader_epoch = match self
+            .connection
+            .call("acquire leadership", async |connection| leader::try_take_over(connection, &candidate).await)?
+        {
             TakeoverResult::Acquired(leader_epoch) => leader_epoch,
             TakeoverResult::HeldByOther { holder, until_ms } => {
                 self.leader_epoch = None;
@@ -116,28 +117,25 @@ impl Journal for PostgresJournal {
     }
 
     fn cluster_identity(&mut self) -> Result<ClusterIdentity, StoreError> {
-        self.connection
-            .call("read the cluster id", async |connection| leader::cluster_identity(connection).await)
+        self.connection.call("read the cluster id", async |connection| leader::cluster_identity(connection).await)
     }
 
     fn set_cluster_id(&mut self, cluster: &str) -> Result<(), StoreError> {
         LeaderEpoch::require(self.leader_epoch)?;
-        self.connection
-            .call("set the cluster id", async |connection| leader::set_cluster_id(connection, cluster).await)
+        self.connection.call("set the cluster id", async |connection| leader::set_cluster_id(connection, cluster).await)
     }
 
     fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
         let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
-        self.connection.call("renew the lease", async |connection| {
-            leader::renew_lease(connection, leader_epoch, lease_ms).await
-        })
+        self.connection
+            .call("renew the lease", async |connection| leader::renew_lease(connection, leader_epoch, lease_ms).await)
     }
 
     fn resign(&mut self) -> Result<(), StoreError> {
         match self.leader_epoch.take() {
-            Some(leader_epoch) => self
-                .connection
-                .call("resign", async |connection| leader::end_lease(connection, leader_epoch).await),
+            Some(leader_epoch) => {
+                self.connection.call("resign", async |connection| leader::end_lease(connection, leader_epoch).await)
+            }
             None => Ok(()),
         }
     }
@@ -156,9 +154,7 @@ impl Journal for PostgresJournal {
         });
         match appended {
             // The call timed out after the commit was sent.
-            Err(StoreError::Unavailable { source, .. }) if committing => {
-                Err(StoreError::OutcomeUnknown { source })
-            }
+            Err(StoreError::Unavailable { source, .. }) if committing => Err(StoreError::OutcomeUnknown { source }),
             other => other,
         }
     }
@@ -167,9 +163,8 @@ impl Journal for PostgresJournal {
         let connection = &mut self.connection;
         // A read holds no lock that others wait for, so it may take longer than the lease allows.
         let mut fetch = |from: u64| {
-            connection.call_within(CALL_TIMEOUT, "read the journal", async |connection| {
-                read_records(connection, from).await
-            })
+            connection
+                .call_within(CALL_TIMEOUT, "read the journal", async |connection| read_records(connection, from).await)
         };
         replay(after, &mut fetch, visit)
     }
@@ -198,10 +193,7 @@ async fn begin_append(
     check_batch(batch, leader_epoch.epoch, seq)?;
     // A checksum that is out of range is corrupt; the chain then does not match.
     let end = |row: &Row| {
-        chain::ChainChecksum::of_record(
-            row.get::<_, i64>(1) as u32,
-            row.get::<_, Option<i64>>(2).map(|n| n as u32),
-        )
+        chain::ChainChecksum::of_record(row.get::<_, i64>(1) as u32, row.get::<_, Option<i64>>(2).map(|n| n as u32))
     };
     Ok(last.as_ref().map_or(chain::ChainChecksum::START, end))
 }

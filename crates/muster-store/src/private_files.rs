@@ -14,8 +14,7 @@ const STICKY_BIT: u32 = 0o1000;
 
 /// Open a file for reading and writing; create it with mode 0600 if it does not exist.
 pub fn open_or_create_file(path: &Path) -> io::Result<File> {
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
     remove_access_of_others(path);
     Ok(file)
 }

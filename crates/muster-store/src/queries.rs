@@ -11,18 +11,14 @@ use muster_core::objects::job::Outcome;
 
 use crate::error::StoreError;
 use crate::rows::{
-    AllocationRow, ArrayTasksRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState,
-    UsageRow, WaitRow,
+    AllocationRow, ArrayTasksRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState, UsageRow,
+    WaitRow,
 };
 
 /// The tables of one cluster, for reading.
 pub trait Tables: Send + Sync {
     /// One page of jobs.
-    fn jobs(
-        &self,
-        filter: &JobFilter,
-        page: &PageRequest<JobId>,
-    ) -> Result<PageOfRows<JobRow, JobId>, StoreError>;
+    fn jobs(&self, filter: &JobFilter, page: &PageRequest<JobId>) -> Result<PageOfRows<JobRow, JobId>, StoreError>;
     /// One page of jobs in another order than by id. Scans all matching rows.
     fn sorted_jobs(&self, filter: &JobFilter, page: &SortedPageRequest) -> Result<Vec<JobRow>, StoreError>;
     /// The tasks of an array, counted by state; empty if there is no such array.

@@ -6,17 +6,15 @@ use muster_core::facts::command::IdempotencyRecord;
 use muster_core::objects::job::Outcome;
 use muster_core::{JobId, Timestamp};
 
-use crate::decode::{
-    attempt_row, audit_row, event_row, job_detail, job_row, job_state, lease_row, usage_row,
-};
+use crate::decode::{attempt_row, audit_row, event_row, job_detail, job_row, job_state, lease_row, usage_row};
 use crate::error::StoreError;
 use crate::queries::{
-    AllocationFilter, JobFilter, PageOfRows, PageOrder, PageRequest, PageStart, SortedPageRequest, Tables,
-    UsageFilter, UsageGrouping,
+    AllocationFilter, JobFilter, PageOfRows, PageOrder, PageRequest, PageStart, SortedPageRequest, Tables, UsageFilter,
+    UsageGrouping,
 };
 use crate::rows::{
-    AllocationRow, ArrayTasksRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState,
-    LeaseRow, UsageRow, WaitRow,
+    AllocationRow, ArrayTasksRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, JobState, LeaseRow,
+    UsageRow, WaitRow,
 };
 use crate::select::{Dialect, JOB_COLUMNS, JobQuery, Select};
 use crate::tables::{RowCells, Value, index_column};
@@ -30,8 +28,7 @@ pub trait SqlSource: Send + Sync {
     const DIALECT: Dialect;
 
     /// Run a query. Parameters are `$1`, `$2` and so on.
-    fn query_rows(&self, operation: &str, sql: &str, values: &[Value])
-    -> Result<Vec<Vec<Value>>, StoreError>;
+    fn query_rows(&self, operation: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError>;
 }
 
 /// The [`Tables`] port over a database.
@@ -80,11 +77,7 @@ impl<S: SqlSource> TableReader<S> {
 }
 
 impl<S: SqlSource> Tables for TableReader<S> {
-    fn jobs(
-        &self,
-        filter: &JobFilter,
-        page: &PageRequest<JobId>,
-    ) -> Result<PageOfRows<JobRow, JobId>, StoreError> {
+    fn jobs(&self, filter: &JobFilter, page: &PageRequest<JobId>) -> Result<PageOfRows<JobRow, JobId>, StoreError> {
         let Some(query) = JobQuery::new(filter, S::DIALECT) else {
             return Ok(PageOfRows { rows: Vec::new(), next: None, total: 0 });
         };
@@ -121,8 +114,7 @@ impl<S: SqlSource> Tables for TableReader<S> {
             "SELECT {JOB_COLUMNS}, spec FROM jobs JOIN specs ON specs.number = jobs.number \
              WHERE jobs.number = {number} AND idx = {index}"
         );
-        let found =
-            self.select("read a job", &select, |cells| Ok((job_row(cells)?, cells.take::<String>()?)))?;
+        let found = self.select("read a job", &select, |cells| Ok((job_row(cells)?, cells.take::<String>()?)))?;
         found.into_iter().next().map(|(row, spec)| job_detail(row, &spec)).transpose()
     }
 
@@ -144,8 +136,7 @@ impl<S: SqlSource> Tables for TableReader<S> {
                 "SELECT state, max(idx) FROM jobs WHERE number = {number} AND ({index} = -1 OR idx = {index}) \
                  GROUP BY state"
             );
-            let states =
-                self.select("read outcomes", &select, |cells| Ok((job_state(cells)?, cells.take()?)))?;
+            let states = self.select("read outcomes", &select, |cells| Ok((job_state(cells)?, cells.take()?)))?;
             if let Some(outcome) = outcome(*id, &states) {
                 outcomes.insert(*id, outcome);
             }
@@ -156,9 +147,8 @@ impl<S: SqlSource> Tables for TableReader<S> {
     fn idempotency_key_use(&self, tenant: &str, key: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
         let mut select = Select::default();
         let (tenant, key) = (select.bind(tenant), select.bind(key));
-        select.sql = format!(
-            "SELECT number, body_hash, at_ms FROM submission_keys WHERE tenant = {tenant} AND key = {key}"
-        );
+        select.sql =
+            format!("SELECT number, body_hash, at_ms FROM submission_keys WHERE tenant = {tenant} AND key = {key}");
         let used = |cells: &mut RowCells| {
             let job = JobId::single(cells.take()?);
             Ok(IdempotencyRecord { job, body_hash: cells.take()?, at: Timestamp(cells.take()?) })
@@ -235,24 +225,20 @@ impl<S: SqlSource> Tables for TableReader<S> {
              COALESCE((SELECT max(at_ms) FROM waits WHERE {buckets} AND at_ms <= {from}), {from}) \
              ORDER BY seq LIMIT {WAIT_ROWS_MAX}"
         );
-        self.select("read wait reasons", &select, |cells| {
-            Ok(WaitRow { at_ms: cells.take()?, reasons: cells.take()? })
-        })
+        self.select("read wait reasons", &select, |cells| Ok(WaitRow { at_ms: cells.take()?, reasons: cells.take()? }))
     }
 
     fn audit(&self, page: &PageRequest<u64>) -> Result<PageOfRows<AuditRow, u64>, StoreError> {
         let head = "SELECT seq, at_ms, actor, actor_kind, act, object, refused, times FROM audit WHERE 1 = 1";
         let rows = self.select("list audit entries", &seq_page(Select::default(), head, page), audit_row)?;
-        let total =
-            self.select_number("count audit entries", &Select::without_values("SELECT count(*) FROM audit"))?;
+        let total = self.select_number("count audit entries", &Select::without_values("SELECT count(*) FROM audit"))?;
         let next = next_cursor(&rows, page.limit, |row| row.seq);
         Ok(PageOfRows { rows, next, total })
     }
 
     fn job_counts(&self) -> Result<Vec<CountRow>, StoreError> {
-        let select = Select::without_values(
-            "SELECT tenant, state, jobs FROM job_counts WHERE jobs > 0 ORDER BY tenant, state",
-        );
+        let select =
+            Select::without_values("SELECT tenant, state, jobs FROM job_counts WHERE jobs > 0 ORDER BY tenant, state");
         self.select("count jobs", &select, |cells| {
             Ok(CountRow { tenant: cells.take()?, state: job_state(cells)?, jobs: cells.take()? })
         })

@@ -99,8 +99,7 @@ pub(crate) fn check_batch(batch: &[Entry], epoch: u64, last: u64) -> Result<(), 
             )));
         }
         if entry.epoch != epoch {
-            let why =
-                format!("entry {seq} carries epoch {}, the current leader epoch is {epoch}", entry.epoch);
+            let why = format!("entry {seq} carries epoch {}, the current leader epoch is {epoch}", entry.epoch);
             return Err(StoreError::NotLeader { why });
         }
     }

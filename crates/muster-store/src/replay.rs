@@ -21,18 +21,12 @@ pub fn replay(
     loop {
         let page = fetch(from)?;
         if from == after && page.is_empty() {
-            return Err(StoreError::unreadable_record(
-                after,
-                "is missing, although a savepoint was taken after it",
-            ));
+            return Err(StoreError::unreadable_record(after, "is missing, although a savepoint was taken after it"));
         }
         let full = page.len() >= PAGE_ROWS as usize;
         for record in page {
             if record.seq != from {
-                return Err(StoreError::unreadable_record(
-                    from,
-                    format!("is missing; the next is {}", record.seq),
-                ));
+                return Err(StoreError::unreadable_record(from, format!("is missing; the next is {}", record.seq)));
             }
             from += 1;
             if record.seq > after {

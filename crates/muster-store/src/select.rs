@@ -171,11 +171,7 @@ impl<'a> JobQuery<'a> {
         wheres.extend(self.unindexed_conditions(&mut select));
         let is_in_job_counts = wheres.is_empty();
         // The expression hides these columns from the planner, which otherwise may prefer their less selective index.
-        let column = if self.has_indexed_condition() {
-            |name| format!("COALESCE({name}, '')")
-        } else {
-            str::to_string
-        };
+        let column = if self.has_indexed_condition() { |name| format!("COALESCE({name}, '')") } else { str::to_string };
         wheres.push(select.in_list(&column("tenant"), self.filter.tenants.as_deref()));
         wheres.push(select.in_list(&column("state"), self.state_names().as_deref()));
         let wheres = wheres.join(" AND ");
@@ -215,9 +211,7 @@ impl<'a> JobQuery<'a> {
         }
         if let Some((key, value)) = &self.filter.label {
             let (key, value) = (select.bind(key.as_str()), select.bind(value.as_str()));
-            wheres.push(format!(
-                "number IN (SELECT number FROM job_labels WHERE label = {key} AND value = {value})"
-            ));
+            wheres.push(format!("number IN (SELECT number FROM job_labels WHERE label = {key} AND value = {value})"));
             wheres.push(match self.dialect {
                 Dialect::Sqlite => format!(
                     "EXISTS (SELECT 1 FROM json_each(jobs.labels) AS l WHERE l.key = {key} AND l.value = {value})"
@@ -278,9 +272,7 @@ fn names_of_states(states: &[JobState]) -> Vec<String> {
 fn equalities(select: &mut Select, column: &str, names: Option<&[String]>) -> Vec<Option<String>> {
     match names {
         None => vec![None],
-        Some(names) => {
-            names.iter().map(|name| Some(format!("{column} = {}", select.bind(name.as_str())))).collect()
-        }
+        Some(names) => names.iter().map(|name| Some(format!("{column} = {}", select.bind(name.as_str())))).collect(),
     }
 }
 
@@ -305,9 +297,9 @@ fn sort_key(dialect: Dialect, by: JobSort, now: &str) -> String {
              WHEN state = 'running' AND started_at IS NOT NULL THEN CAST({now} AS BIGINT) - started_at \
              ELSE CAST({now} AS BIGINT) - submitted_at END"
         ),
-        JobSort::TimeLeft => format!(
-            "CASE WHEN state = 'running' THEN started_at + time_limit_ms - CAST({now} AS BIGINT) ELSE NULL END"
-        ),
+        JobSort::TimeLeft => {
+            format!("CASE WHEN state = 'running' THEN started_at + time_limit_ms - CAST({now} AS BIGINT) ELSE NULL END")
+        }
         JobSort::Attempts => "attempt".to_string(),
         JobSort::Nodes => text("nodes"),
         JobSort::Exit => "COALESCE(exit_code, 128 + signal)".to_string(),

@@ -174,11 +174,7 @@ fn last_record(connection: &Connection) -> Result<(u64, ChainChecksum), StoreErr
 }
 
 /// Append entries after the record with chain checksum `previous`.
-fn write_batch(
-    connection: &Connection,
-    batch: &[Entry],
-    mut previous: ChainChecksum,
-) -> Result<(), StoreError> {
+fn write_batch(connection: &Connection, batch: &[Entry], mut previous: ChainChecksum) -> Result<(), StoreError> {
     for entry in batch {
         execute(connection, &journal_row(entry, &mut previous), entry.seq)?;
         for change in project(entry) {
@@ -203,11 +199,10 @@ fn execute(connection: &Connection, change: &BoundStatement, seq: u64) -> Result
 
 fn read_records(connection: &Connection, from: u64) -> Result<Vec<Record>, StoreError> {
     // A database of an older release may be read before it is migrated; it has no chain.
-    let chain =
-        match has_column(connection, "journal", "chain").map_err(map_read_error("read the journal"))? {
-            true => "chain",
-            false => "NULL",
-        };
+    let chain = match has_column(connection, "journal", "chain").map_err(map_read_error("read the journal"))? {
+        true => "chain",
+        false => "NULL",
+    };
     let sql = format!(
         "SELECT seq, epoch, at_ms, kind, version, payload, crc, {chain} FROM journal WHERE seq >= ?1 ORDER BY seq LIMIT ?2"
     );
@@ -219,10 +214,7 @@ fn read_records(connection: &Connection, from: u64) -> Result<Vec<Record>, Store
 
 fn has_column(connection: &Connection, table: &str, column: &str) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
-    connection
-        .prepare_cached(sql)?
-        .query_row((table, column), |row| row.get::<_, i64>(0))
-        .map(|count| count > 0)
+    connection.prepare_cached(sql)?.query_row((table, column), |row| row.get::<_, i64>(0)).map(|count| count > 0)
 }
 
 fn record_from_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Record> {

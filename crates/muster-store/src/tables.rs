@@ -154,22 +154,11 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
             attempts::placed(seq, *job, (*attempt, *epoch), (tasks, *held), *at)
         }
         Event::AttemptStarted { job, attempt, whole: true, at, .. } => attempts::started(*job, *attempt, *at),
-        Event::AttemptStopping { job, attempt, cause, at, .. } => {
-            attempts::stopping(*job, *attempt, cause, *at)
-        }
+        Event::AttemptStopping { job, attempt, cause, at, .. } => attempts::stopping(*job, *attempt, cause, *at),
         Event::AttemptEnded { job, attempt, exit, next, charge, charged_until, held, at, .. } => {
             let (charged_until, held) = (charged_until.unwrap_or(*at), held.as_ref());
             let (job, attempt, at) = (*job, *attempt, *at);
-            attempts::ended(&attempts::EndedAttempt {
-                job,
-                attempt,
-                exit,
-                next,
-                charge,
-                charged_until,
-                held,
-                at,
-            })
+            attempts::ended(&attempts::EndedAttempt { job, attempt, exit, next, charge, charged_until, held, at })
         }
         // No rows: reports of single nodes and forecasts are in the journal only, and a plan shows in the jobs it
         // placed.
@@ -179,9 +168,7 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
         | Event::StartForecast { .. }
         | Event::PlanAdopted { .. } => Vec::new(),
 
-        Event::ClaimMade { job, tasks, victims, at, until } => {
-            claims::made(seq, *job, tasks, victims, (*at, *until))
-        }
+        Event::ClaimMade { job, tasks, victims, at, until } => claims::made(seq, *job, tasks, victims, (*at, *until)),
         Event::WindowOpened { window, at } => windows::opened(seq, window, *at),
         Event::WindowClosed { name, why, at } => windows::closed(name, why, *at),
         Event::WaitNoted { bucket, reasons, at } => waits::noted(seq, bucket, reasons, *at),
@@ -196,9 +183,7 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
         Event::NodeLabelled { node, labels, taints, at, .. } => {
             nodes::labelled(node, (labels.as_ref(), taints.as_ref()), *at)
         }
-        Event::NodeStateChanged { node, status, by, why, at } => {
-            nodes::state_changed(node, *status, (by, why), *at)
-        }
+        Event::NodeStateChanged { node, status, by, why, at } => nodes::state_changed(node, *status, (by, why), *at),
         Event::NodeRemoved { node, at } => nodes::removed(node, *at),
         Event::GpuHealthChanged { gpu, status, why, cooling_until, at, .. } => {
             nodes::health_changed(gpu, *status, why, *cooling_until, *at)
@@ -235,13 +220,9 @@ pub enum ProjectionScope {
 
 pub fn projection_scope(event: &Event) -> ProjectionScope {
     match (event, job_of(event)) {
-        (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => {
-            ProjectionScope::JobAndQuota(*job)
-        }
+        (Event::JobPlaced { job, .. } | Event::AttemptEnded { job, .. }, _) => ProjectionScope::JobAndQuota(*job),
         (_, Some(job)) => ProjectionScope::Job(job),
-        (Event::Acted { .. } | Event::PlanAdopted { .. } | Event::Forgotten { .. }, None) => {
-            ProjectionScope::OwnRow
-        }
+        (Event::Acted { .. } | Event::PlanAdopted { .. } | Event::Forgotten { .. }, None) => ProjectionScope::OwnRow,
         (_, None) => ProjectionScope::All,
     }
 }

@@ -62,8 +62,7 @@ impl PostgresServer {
     /// Start a server that also listens on the loopback address, for encrypted connections only.
     pub fn start_with_tls(certificate: &str, key: &str) -> io::Result<PostgresServer> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let options =
-            "-c listen_addresses=127.0.0.1 -c ssl=on -c ssl_cert_file=server.crt -c ssl_key_file=server.key";
+        let options = "-c listen_addresses=127.0.0.1 -c ssl=on -c ssl_cert_file=server.crt -c ssl_key_file=server.key";
         PostgresServer::launch(Flush::Never, port, options, |data| {
             let rules = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n";
             for (name, text) in [("server.crt", certificate), ("server.key", key), ("pg_hba.conf", rules)] {
@@ -101,13 +100,8 @@ impl PostgresServer {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let server = PostgresServer {
-            bin_folder,
-            folder,
-            port,
-            databases_created: AtomicU32::new(0),
-            _watcher: watcher,
-        };
+        let server =
+            PostgresServer { bin_folder, folder, port, databases_created: AtomicU32::new(0), _watcher: watcher };
         server.wait_until_ready()?;
         Ok(server)
     }
@@ -171,8 +165,7 @@ fn find_bin_folder() -> io::Result<PathBuf> {
     folders.extend(versions.into_iter().rev().map(|(_, folder)| folder));
     // An entry of PATH may hold a symbolic link to one of the programs only.
     let real = |folder: PathBuf| Some(folder.join("initdb").canonicalize().ok()?.parent()?.to_path_buf());
-    let complete =
-        |folder: &PathBuf| ["postgres", "psql", "pg_isready"].iter().all(|name| folder.join(name).exists());
+    let complete = |folder: &PathBuf| ["postgres", "psql", "pg_isready"].iter().all(|name| folder.join(name).exists());
     folders.into_iter().filter_map(real).find(complete).ok_or_else(|| {
         io::Error::new(io::ErrorKind::NotFound, "`initdb` is neither in PATH nor in /usr/lib/postgresql")
     })

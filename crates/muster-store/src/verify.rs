@@ -149,10 +149,7 @@ fn verify_journal(
             match record.decode() {
                 Ok(entry) if is_intact && problems.is_empty() => {
                     if let Err(error) = on_entry(&entry) {
-                        problems.push((
-                            record.seq,
-                            format!("is inconsistent with the records before it: {error}"),
-                        ));
+                        problems.push((record.seq, format!("is inconsistent with the records before it: {error}")));
                     }
                 }
                 Ok(_) => {}

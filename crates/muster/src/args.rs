@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    audit, bench, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs,
-    moves, node, plan, policy, ps, receipts, release, requeue, run, serve, show, sim, submit, tenant, token,
-    usage, version, wait, why, window,
+    audit, bench, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs, moves,
+    node, plan, policy, ps, receipts, release, requeue, run, serve, show, sim, submit, tenant, token, usage, version,
+    wait, why, window,
 };
 use crate::error::CommandResult;
 use crate::options::{GlobalArgs, Options};

@@ -108,8 +108,7 @@ impl Client {
         key: String,
     ) -> Result<T, CliError> {
         let body = Some(muster_json::to_vec(body).into());
-        let call =
-            ApiRequest { idempotency_key: Some(key), ..self.api_request(Method::POST, target.into(), body) };
+        let call = ApiRequest { idempotency_key: Some(key), ..self.api_request(Method::POST, target.into(), body) };
         let body = retry::retry_until_answered(|| self.fetch_body(&call), |pause| self.sleep(pause));
         self.parse_json(body.map_err(|failure| failure.into_error(self.server()))?)
     }
@@ -146,11 +145,8 @@ impl Client {
 
     fn parse_json<T: DeserializeOwned>(&self, body: Bytes) -> Result<T, CliError> {
         muster_json::from_slice(&body).map_err(|error| {
-            CliError::failed(format!(
-                "{} sent a response that this version cannot parse: {error}",
-                self.server()
-            ))
-            .hint("`muster doctor` compares the versions")
+            CliError::failed(format!("{} sent a response that this version cannot parse: {error}", self.server()))
+                .hint("`muster doctor` compares the versions")
         })
     }
 
@@ -161,9 +157,7 @@ impl Client {
             read_body(response).await
         };
         self.runtime.block_on(async {
-            tokio::time::timeout(call.timeout, exchange)
-                .await
-                .unwrap_or(Err(CallFailure::TimedOut(call.timeout)))
+            tokio::time::timeout(call.timeout, exchange).await.unwrap_or(Err(CallFailure::TimedOut(call.timeout)))
         })
     }
 
@@ -174,10 +168,8 @@ impl Client {
         accept: &'static str,
     ) -> Result<Response<Incoming>, CallFailure> {
         let mut sender = self.connector.open().await?;
-        let response = sender
-            .send_request(self.http_request(call, accept)?)
-            .await
-            .map_err(CallFailure::connection_dropped)?;
+        let response =
+            sender.send_request(self.http_request(call, accept)?).await.map_err(CallFailure::connection_dropped)?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -186,11 +178,7 @@ impl Client {
         Err(CallFailure::from_response(status, &body))
     }
 
-    fn http_request(
-        &self,
-        call: &ApiRequest,
-        accept: &'static str,
-    ) -> Result<Request<Full<Bytes>>, CallFailure> {
+    fn http_request(&self, call: &ApiRequest, accept: &'static str) -> Result<Request<Full<Bytes>>, CallFailure> {
         let mut request = Request::builder()
             .method(call.method.clone())
             .uri(self.connector.path(&call.target))
@@ -212,9 +200,8 @@ impl Client {
 }
 
 fn authorization_header(token: &Secret) -> Result<HeaderValue, CliError> {
-    let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal())).map_err(|_| {
-        CliError::usage("the token contains characters that are not allowed in an HTTP header")
-    })?;
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal()))
+        .map_err(|_| CliError::usage("the token contains characters that are not allowed in an HTTP header"))?;
     value.set_sensitive(true);
     Ok(value)
 }

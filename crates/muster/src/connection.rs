@@ -52,13 +52,11 @@ impl Connection {
         let variable = |name: &str| variables.get(name).filter(|value| !value.is_empty()).cloned();
         let server = args.server.or_else(|| variable("MUSTER_SERVER"));
         let server: ServerAddress = server.as_deref().unwrap_or(DEFAULT_SERVER).parse()?;
-        let data_dir =
-            PathBuf::from(variable("MUSTER_DATA_DIR").unwrap_or_else(|| DEFAULT_DATA_DIR.to_string()));
+        let data_dir = PathBuf::from(variable("MUSTER_DATA_DIR").unwrap_or_else(|| DEFAULT_DATA_DIR.to_string()));
         let token_file = args.token_file.or_else(|| variable("MUSTER_TOKEN_FILE").map(PathBuf::from));
         let token = token::resolve(token_file, variable("MUSTER_TOKEN"), &data_dir, &server)?;
         let named = args.ca_file.or_else(|| variable("MUSTER_CA_FILE").map(PathBuf::from));
-        let ca_file =
-            named.or_else(|| Some(ca_path(&data_dir)).filter(|file| server.loopback && file.is_file()));
+        let ca_file = named.or_else(|| Some(ca_path(&data_dir)).filter(|file| server.loopback && file.is_file()));
         Ok(Connection { server, token, ca_file })
     }
 }

@@ -98,10 +98,7 @@ mod tests {
     #[test]
     fn an_error_prints_its_message_and_hint() {
         let error = CliError::new(Exit::NotFound, "there is no job `job-9`").hint("`muster ps --all`");
-        assert_eq!(
-            error.report(),
-            (3, "error: there is no job `job-9`\n  try: `muster ps --all`\n".to_string())
-        );
+        assert_eq!(error.report(), (3, "error: there is no job `job-9`\n  try: `muster ps --all`\n".to_string()));
     }
 
     #[test]

@@ -142,8 +142,7 @@ fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(),
         script: Some(args.script),
         ..SubmitJob::default()
     };
-    let submitted: Submitted =
-        client.post_idempotent(RequestTarget::new("jobs"), &job, new_idempotency_key())?;
+    let submitted: Submitted = client.post_idempotent(RequestTarget::new("jobs"), &job, new_idempotency_key())?;
     output::print_stdout(&format!(
         "✓ Job submitted successfully!\nJob ID: {}\nStatus: {}\n",
         submitted.job_id, submitted.status
@@ -175,8 +174,7 @@ fn fetch_job(client: &Client, tenant: Option<&str>, id: JobId) -> Result<Job, Cl
 
 fn get(client: &Client, tenant: Option<&str>, id: JobId) -> Result<(), CliError> {
     let job = fetch_job(client, tenant, id)?;
-    let message =
-        job.reasons.first().map(|reason| reason.sentence.clone()).unwrap_or(job.summary.message.clone());
+    let message = job.reasons.first().map(|reason| reason.sentence.clone()).unwrap_or(job.summary.message.clone());
     let card = Card::default()
         .field("Job ID:", job.summary.id.clone())
         .field("Name:", job.summary.name.clone())
@@ -220,10 +218,7 @@ fn create_tenant(client: &Client, args: TenantArgs) -> Result<(), CliError> {
         ..TenantSpec::default()
     };
     let tenant: Tenant = client.send(Method::POST, RequestTarget::new("tenants"), &spec)?;
-    output::print_stdout(&format!(
-        "✓ Tenant created successfully!\nTenant ID: {}\nName: {}\n",
-        tenant.id, tenant.name
-    ))
+    output::print_stdout(&format!("✓ Tenant created successfully!\nTenant ID: {}\nName: {}\n", tenant.id, tenant.name))
 }
 
 fn state_name(state: JobState) -> &'static str {

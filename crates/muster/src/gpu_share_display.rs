@@ -72,8 +72,7 @@ pub fn count_by_profile<'a>(instances: impl IntoIterator<Item = &'a GpuInstance>
 
 /// `1g.18gb 3 free of 7`, for each profile.
 pub fn instance_counts_text(counts: &[InstanceCount]) -> String {
-    let words =
-        counts.iter().map(|count| format!("{} {} free of {}", count.profile, count.free, count.total));
+    let words = counts.iter().map(|count| format!("{} {} free of {}", count.profile, count.free, count.total));
     words.collect::<Vec<String>>().join(", ")
 }
 
@@ -94,10 +93,7 @@ mod tests {
     fn instances_are_counted_by_profile() {
         let one = |profile: &str, start: u8, held: bool| GpuInstance { profile: profile.into(), start, held };
         let parts = [one("3g.71gb", 4, true), one("1g.18gb", 0, false), one("1g.18gb", 1, true)];
-        assert_eq!(
-            instance_counts_text(&count_by_profile(&parts)),
-            "1g.18gb 1 free of 2, 3g.71gb 0 free of 1"
-        );
+        assert_eq!(instance_counts_text(&count_by_profile(&parts)), "1g.18gb 1 free of 2, 3g.71gb 0 free of 1");
     }
 
     #[test]

@@ -6,9 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use muster_core::JobId;
-use muster_core::objects::policy::{
-    Admission, BundleVersion, FailureView, GpuLimit, PolicyBundle, PolicyScope, Retry,
-};
+use muster_core::objects::policy::{Admission, BundleVersion, FailureView, GpuLimit, PolicyBundle, PolicyScope, Retry};
 use muster_core::policy::{CandidateView, ClusterView, JobView, NodeView, TenantView};
 use muster_policy::hooks::{self, HookExecutor};
 use muster_policy::{Confinement, Limits, PolicyError, WorkerCommand, WorkerPool, WorkerPoolSettings};
@@ -45,10 +43,7 @@ impl StarlarkInterpreter {
     pub fn for_simulation() -> StarlarkInterpreter {
         let no_deadlines = WorkerPoolSettings::without_deadlines();
         StarlarkInterpreter::with_settings(
-            WorkerPoolSettings {
-                start_timeout: no_deadlines.start_timeout,
-                ..WorkerPoolSettings::for_cluster()
-            },
+            WorkerPoolSettings { start_timeout: no_deadlines.start_timeout, ..WorkerPoolSettings::for_cluster() },
             no_deadlines,
         )
     }
@@ -67,8 +62,7 @@ impl StarlarkInterpreter {
     }
 
     fn with_settings(cluster: WorkerPoolSettings, tenants: WorkerPoolSettings) -> StarlarkInterpreter {
-        let workers =
-            |confinement, settings| WorkerPool::new(WorkerCommand::this_binary(), confinement, settings);
+        let workers = |confinement, settings| WorkerPool::new(WorkerCommand::this_binary(), confinement, settings);
         StarlarkInterpreter {
             cluster_workers: workers(cluster_confinement(), cluster),
             tenant_workers: workers(tenant_confinement(), tenants),
@@ -142,9 +136,7 @@ impl StarlarkInterpreter {
         match &version.scope {
             PolicyScope::Tenant(_) => jobs.iter().map(query_one).collect(),
             PolicyScope::Cluster => match self.query(version, batch) {
-                Ok(answers) => {
-                    answers.into_iter().map(|one| one.map_err(|error| error.to_string())).collect()
-                }
+                Ok(answers) => answers.into_iter().map(|one| one.map_err(|error| error.to_string())).collect(),
                 Err(error) => jobs.iter().map(|_| Err(error.clone())).collect(),
             },
         }
@@ -190,19 +182,11 @@ pub fn cluster_confinement() -> Confinement {
 }
 
 impl Interpreter for StarlarkInterpreter {
-    fn compile(
-        &self,
-        scope: &PolicyScope,
-        files: BTreeMap<String, String>,
-    ) -> Result<PolicyBundle, Vec<String>> {
+    fn compile(&self, scope: &PolicyScope, files: BTreeMap<String, String>) -> Result<PolicyBundle, Vec<String>> {
         self.pool_for_scope(scope).compile(files).map_err(|error| vec![error.to_string()])
     }
 
-    fn failing_tests(
-        &self,
-        scope: &PolicyScope,
-        files: &BTreeMap<String, String>,
-    ) -> Result<Vec<String>, String> {
+    fn failing_tests(&self, scope: &PolicyScope, files: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
         self.pool_for_scope(scope).run_tests(files).map_err(|error| error.to_string())
     }
 
@@ -219,20 +203,11 @@ impl Interpreter for StarlarkInterpreter {
         self.query_each(version, jobs, |policies, jobs| hooks::admit_each(&policies, jobs))
     }
 
-    fn priority(
-        &self,
-        version: &BundleVersion,
-        jobs: &[(&JobView, &TenantView)],
-    ) -> Vec<Result<Option<u32>, String>> {
+    fn priority(&self, version: &BundleVersion, jobs: &[(&JobView, &TenantView)]) -> Vec<Result<Option<u32>, String>> {
         self.query_each(version, jobs, |policies, jobs| hooks::priority_each(&policies, jobs))
     }
 
-    fn score(
-        &self,
-        version: &BundleVersion,
-        jobs: &[&JobView],
-        nodes: &[NodeView],
-    ) -> Vec<Result<Vec<i64>, String>> {
+    fn score(&self, version: &BundleVersion, jobs: &[&JobView], nodes: &[NodeView]) -> Vec<Result<Vec<i64>, String>> {
         self.query_each(version, jobs, |policies, jobs| hooks::score_each(&policies, jobs, nodes))
     }
 
@@ -249,11 +224,7 @@ impl Interpreter for StarlarkInterpreter {
         self.query(version, |policies| hooks::victims(&policies, job, candidates))
     }
 
-    fn limit(
-        &self,
-        version: &BundleVersion,
-        tenants: &[(&TenantView, &ClusterView)],
-    ) -> Vec<Result<GpuLimit, String>> {
+    fn limit(&self, version: &BundleVersion, tenants: &[(&TenantView, &ClusterView)]) -> Vec<Result<GpuLimit, String>> {
         self.query_each(version, tenants, |policies, tenants| hooks::limit_each(&policies, tenants))
     }
 

@@ -267,18 +267,13 @@ fn override_with<T: Clone>(field: &mut Option<T>, flag: &Option<T>) {
     }
 }
 
-fn apply_task_flags(
-    job: &mut SubmitJob,
-    count: Option<TaskCount>,
-    gpus: Option<u32>,
-) -> Result<(), CliError> {
+fn apply_task_flags(job: &mut SubmitJob, count: Option<TaskCount>, gpus: Option<u32>) -> Result<(), CliError> {
     if job.tasks.len() > 1 {
         return Err(CliError::usage("`--tasks` and `--gpus` cannot change a file with several task groups")
             .hint("change the task groups in the file"));
     }
     let from_count = job.gpu_count.take();
-    let mut task =
-        job.tasks.pop().unwrap_or_else(|| SubmitTask { gpus: from_count, ..SubmitTask::default() });
+    let mut task = job.tasks.pop().unwrap_or_else(|| SubmitTask { gpus: from_count, ..SubmitTask::default() });
     if let Some(TaskCount { min, max }) = count {
         (task.count, task.max_count) = (Some(min), max);
     }

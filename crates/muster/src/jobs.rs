@@ -69,9 +69,7 @@ pub fn array_task_count(client: &Client, job: JobId) -> Result<Option<u64>, CliE
 /// Whether the job, or every job of the array, has ended.
 pub fn has_ended(job: &Job) -> bool {
     match &job.array {
-        Some(counts) => {
-            counts.keys().all(|state| matches!(state.as_str(), "completed" | "failed" | "cancelled"))
-        }
+        Some(counts) => counts.keys().all(|state| matches!(state.as_str(), "completed" | "failed" | "cancelled")),
         None => is_terminal(job.summary.state),
     }
 }
@@ -85,11 +83,7 @@ pub fn is_terminal(state: JobState) -> bool {
 /// A job that did not complete never gives 0; an array gives 0 only if all of its jobs completed.
 pub fn exit_status_of(job: &Job) -> ExitStatus {
     let Some(counts) = &job.array else { return own_exit_status(&job.summary) };
-    if counts.keys().all(|state| state == "completed") {
-        ExitStatus::SUCCESS
-    } else {
-        ExitStatus(Exit::Failed as u8)
-    }
+    if counts.keys().all(|state| state == "completed") { ExitStatus::SUCCESS } else { ExitStatus(Exit::Failed as u8) }
 }
 
 fn own_exit_status(job: &JobSummary) -> ExitStatus {

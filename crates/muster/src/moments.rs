@@ -45,20 +45,15 @@ impl ParsedMoment {
 fn parse_moment_at(text: &str, now: &Zoned) -> Result<ParsedMoment, String> {
     let text = text.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(format!(
-            "`{text}` has no unit; write a span such as `{text}m`, or a clock time such as `18:00`"
-        ));
+        return Err(format!("`{text}` has no unit; write a span such as `{text}m`, or a clock time such as `18:00`"));
     }
     if let Some(span) = past_offset(text) {
         return Err(format!(
             "`{text}` is in the past; write a span from now such as `{span}`, or a clock time such as `18:00`"
         ));
     }
-    let given = |ms: i64, local: bool| ParsedMoment {
-        ms,
-        is_local: local,
-        is_past: ms < now.timestamp().as_millisecond(),
-    };
+    let given =
+        |ms: i64, local: bool| ParsedMoment { ms, is_local: local, is_past: ms < now.timestamp().as_millisecond() };
     if let Some(ms) = parse_offset_from_now(text, now) {
         return ms.map(|ms| given(ms, false));
     }
@@ -94,13 +89,10 @@ fn parse_offset_from_now(text: &str, now: &Zoned) -> Option<Result<i64, String>>
 fn parse_civil_time(text: &str, now: &Zoned) -> Result<Zoned, String> {
     let (day, clock) = match parse_day(text, now) {
         Some(day) => (Some(day), None),
-        None => {
-            match text.match_indices([' ', 't']).find_map(|(at, _)| Some((parse_day(&text[..at], now)?, at)))
-            {
-                Some((day, at)) => (Some(day), Some(text[at + 1..].trim())),
-                None => (None, Some(text)),
-            }
-        }
+        None => match text.match_indices([' ', 't']).find_map(|(at, _)| Some((parse_day(&text[..at], now)?, at))) {
+            Some((day, at)) => (Some(day), Some(text[at + 1..].trim())),
+            None => (None, Some(text)),
+        },
     };
     let time = clock.map_or(Ok(Time::midnight()), parse_clock_time)?;
     let at = |day: Date| {
@@ -236,9 +228,7 @@ mod tests {
         for text in ["25:00", "18:60", "13pm", "0am", "18:00:61", "24:00"] {
             assert!(utc(text).unwrap_err().contains("is not a clock time"), "{text}: {:?}", utc(text));
         }
-        for text in
-            ["", "soon", "2026-13-01", "2026-11-31T10:00", "tomorrow at nine", "1:2:3:4", "18", "123:00"]
-        {
+        for text in ["", "soon", "2026-13-01", "2026-11-31T10:00", "tomorrow at nine", "1:2:3:4", "18", "123:00"] {
             assert!(utc(text).is_err(), "{text}: {:?}", utc(text));
         }
     }

@@ -112,11 +112,7 @@ pub fn list_with_total<T>(
 /// Refuses unknown columns before a request is sent.
 pub fn check_columns<T>(args: &ListArgs, columns: &[Column<T>]) -> Result<(), CliError> {
     let sort = args.sort.as_deref().map(|by| by.strip_prefix('-').unwrap_or(by));
-    args.columns
-        .iter()
-        .map(String::as_str)
-        .chain(sort)
-        .try_for_each(|name| table::find_column(columns, name).map(drop))
+    args.columns.iter().map(String::as_str).chain(sort).try_for_each(|name| table::find_column(columns, name).map(drop))
 }
 
 /// A table as text, for a larger output.
@@ -137,12 +133,7 @@ pub fn show(args: &ShowArgs, card: &Card, name: &str, response: &impl Serialize)
 }
 
 /// Prints free text, or the API's response as JSON or YAML.
-pub fn print_text(
-    args: &ShowArgs,
-    text: &str,
-    name: &str,
-    response: &impl Serialize,
-) -> Result<(), CliError> {
+pub fn print_text(args: &ShowArgs, text: &str, name: &str, response: &impl Serialize) -> Result<(), CliError> {
     match structured_text(args.output, response)? {
         Some(text) => print_stdout(&text),
         None if args.output == Format::Name => print_stdout(&format!("{name}\n")),
@@ -170,8 +161,7 @@ fn structured_text(format: Format, response: &impl Serialize) -> Result<Option<S
 }
 
 fn yaml(response: &impl Serialize) -> Result<String, CliError> {
-    serde_saphyr::to_string(response)
-        .map_err(|error| CliError::failed(format!("cannot write this as YAML: {error}")))
+    serde_saphyr::to_string(response).map_err(|error| CliError::failed(format!("cannot write this as YAML: {error}")))
 }
 
 fn names_text<T>(columns: &[Column<T>], rows: &[T]) -> String {

@@ -31,8 +31,7 @@ mod tests {
         let score = |terms, compared| Score { terms, compared };
         let nodes = ["gpu01".to_string()];
         let chosen = score(vec![term("waste", -35), term("locality", 60)], 12);
-        let wanted =
-            "gpu01, lowest cost of 12 kinds of nodes: waste -35, locality +60 (thousandths of a GPU)";
+        let wanted = "gpu01, lowest cost of 12 kinds of nodes: waste -35, locality +60 (thousandths of a GPU)";
         assert_eq!(placement_summary(&nodes, &chosen).as_deref(), Some(wanted));
         let only = "gpu01, the only kind of node that fits: cost 0";
         assert_eq!(placement_summary(&nodes, &score(Vec::new(), 1)).as_deref(), Some(only));

@@ -83,16 +83,13 @@ impl PolicyDirWatcher {
 
     /// Compiles, tests and applies the contents, unless they are those that the watcher applied last.
     fn apply_if_new(&self, found: &Result<PolicyFiles, String>) -> Result<(), ApplyFailure> {
-        let files =
-            found.as_ref().map_err(|error| ApplyFailure { message: error.clone(), is_transient: false })?;
+        let files = found.as_ref().map_err(|error| ApplyFailure { message: error.clone(), is_transient: false })?;
         if self.was_applied(files) {
             return Ok(());
         }
         let compiled = self.interpreter.compile(&PolicyScope::Cluster, files.clone());
-        let bundle =
-            compiled.map_err(|errors| ApplyFailure { message: errors.join("\n"), is_transient: false })?;
-        let failing =
-            self.interpreter.failing_tests(&PolicyScope::Cluster, files).unwrap_or_else(|error| vec![error]);
+        let bundle = compiled.map_err(|errors| ApplyFailure { message: errors.join("\n"), is_transient: false })?;
+        let failing = self.interpreter.failing_tests(&PolicyScope::Cluster, files).unwrap_or_else(|error| vec![error]);
         if !failing.is_empty() {
             let message = format!("tests of the policies fail:\n{}", failing.join("\n"));
             return Err(ApplyFailure { message, is_transient: false });

@@ -22,9 +22,7 @@ pub struct PolicyDir {
 impl PolicyDir {
     fn read(path: &Path) -> Result<PolicyDir, CliError> {
         let mut folder = PolicyDir { path: path.to_path_buf(), ..PolicyDir::default() };
-        for entry in
-            dir_entries(path)?.into_iter().filter(|entry| entry.is_file() && has_policy_extension(entry))
-        {
+        for entry in dir_entries(path)?.into_iter().filter(|entry| entry.is_file() && has_policy_extension(entry)) {
             let text = std::fs::read_to_string(&entry);
             let text = text.map_err(|error| cannot_read(&entry, &error))?;
             folder.files.insert(file_name(&entry), text);
@@ -47,8 +45,7 @@ impl PolicyDir {
                 let located = format!("{}:{line}:{column}: {message}", self.display_path(file));
                 let source = self.files.get(file).and_then(|text| text.lines().nth(line.saturating_sub(1)));
                 let marked = source.map(|source| {
-                    let before: String =
-                        source.chars().take(column.saturating_sub(1)).map(padding_for).collect();
+                    let before: String = source.chars().take(column.saturating_sub(1)).map(padding_for).collect();
                     format!("\n    | {source}\n    | {before}^")
                 });
                 located + &marked.unwrap_or_default()
@@ -115,10 +112,7 @@ fn collect_file(path: &Path, folders: &mut BTreeMap<PathBuf, PolicyDir>) -> Resu
         return Err(CliError::failed(format!("there is no file or folder `{}`", path.display())));
     }
     if !has_policy_extension(path) {
-        return Err(CliError::usage(format!(
-            "`{}` is no policy: they end in `.{POLICY_EXTENSION}`",
-            path.display()
-        )));
+        return Err(CliError::usage(format!("`{}` is no policy: they end in `.{POLICY_EXTENSION}`", path.display())));
     }
     if !folders.contains_key(&parent) {
         folders.insert(parent.clone(), PolicyDir::read(&parent)?);

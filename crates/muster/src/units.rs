@@ -19,9 +19,7 @@ pub fn parse_duration_ms(text: &str) -> Result<i64, String> {
     }
     if text.split(':').count() == 2 && !text.contains('-') && parse_slurm_duration_ms(text).is_some() {
         let first = text.split(':').next().unwrap_or_default();
-        return Err(format!(
-            "`{text}` is ambiguous (minutes or hours); write for example `{first}m` or `{first}h`"
-        ));
+        return Err(format!("`{text}` is ambiguous (minutes or hours); write for example `{first}m` or `{first}h`"));
     }
     parse_units_or_slurm_ms(text)
 }
@@ -98,8 +96,7 @@ fn parse_digits(text: &str) -> Option<i64> {
 
 /// Parses a GPU share such as `0.5`.
 pub fn parse_gpu_share(text: &str) -> Result<f64, String> {
-    let bad =
-        || format!("`{text}` is not a GPU share; write a number above 0 and up to 1, for example `0.5`");
+    let bad = || format!("`{text}` is not a GPU share; write a number above 0 and up to 1, for example `0.5`");
     text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0).ok_or_else(bad)
 }
 
@@ -131,9 +128,8 @@ pub fn memory_text(mib: u64) -> String {
 }
 
 pub fn parse_gpu_count(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| {
-        format!("`{text}` is not a number of GPUs; write a whole number from 0 on, for example `2`")
-    })
+    text.parse()
+        .map_err(|_| format!("`{text}` is not a number of GPUs; write a whole number from 0 on, for example `2`"))
 }
 
 /// An amount with two decimals, and with more if it is small: only zero is printed as `0.00`.
@@ -213,8 +209,7 @@ pub fn localize_timestamps(sentence: &str) -> String {
 
 /// The clock time, with the date if it is not the day of `now_ms`: `2026-03-02 03:21:05`.
 pub fn local_clock_text_with_date(ms: i64, now_ms: i64) -> String {
-    let day =
-        |ms: i64| Timestamp::from_millisecond(ms).ok().map(|moment| moment.to_zoned(TimeZone::UTC).date());
+    let day = |ms: i64| Timestamp::from_millisecond(ms).ok().map(|moment| moment.to_zoned(TimeZone::UTC).date());
     match day(ms) {
         Some(date) if Some(date) != day(now_ms) => format!("{date} {}", local_clock_text(ms)),
         _ => local_clock_text(ms),
@@ -223,11 +218,7 @@ pub fn local_clock_text_with_date(ms: i64, now_ms: i64) -> String {
 
 /// A range of moments, each with its date if it is not the day of `now_ms`.
 pub fn time_range_text(from_ms: i64, to_ms: i64, now_ms: i64) -> String {
-    format!(
-        "{} to {}",
-        local_clock_text_with_date(from_ms, now_ms),
-        local_clock_text_with_date(to_ms, now_ms)
-    )
+    format!("{} to {}", local_clock_text_with_date(from_ms, now_ms), local_clock_text_with_date(to_ms, now_ms))
 }
 
 #[cfg(test)]
@@ -277,8 +268,7 @@ mod tests {
 
     #[test]
     fn memory_is_binary() {
-        for (text, mib) in [("40G", 40_960), ("512M", 512), ("1.5T", 1_572_864), ("64GiB", 65_536), ("7", 7)]
-        {
+        for (text, mib) in [("40G", 40_960), ("512M", 512), ("1.5T", 1_572_864), ("64GiB", 65_536), ("7", 7)] {
             assert_eq!(parse_memory_mib(text), Ok(mib), "{text}");
         }
         for text in ["", "G", "-1G", "1.2.3G", "4P", "0.1M", "1e9"] {
@@ -299,8 +289,7 @@ mod tests {
 
     #[test]
     fn spans_have_two_units_at_most() {
-        let cases =
-            [(0, "0s"), (14_999, "14s"), (125_000, "2m05s"), (12_000_000, "3h20m"), (187_200_000, "2d04h")];
+        let cases = [(0, "0s"), (14_999, "14s"), (125_000, "2m05s"), (12_000_000, "3h20m"), (187_200_000, "2d04h")];
         for (ms, text) in cases {
             assert_eq!(duration_text(ms), text);
         }
@@ -343,9 +332,6 @@ mod tests {
         let sentence = "may start at 2025-11-15T03:21:05Z, not before";
         assert_eq!(localize_timestamps(sentence), sentence, "a moment with a comma is not converted");
         let sentence = "may start at 2025-11-15T03:21:05Z";
-        assert_eq!(
-            localize_timestamps(sentence),
-            format!("may start at {}", local_time_text(1_763_176_865_000))
-        );
+        assert_eq!(localize_timestamps(sentence), format!("may start at {}", local_time_text(1_763_176_865_000)));
     }
 }

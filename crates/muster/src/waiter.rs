@@ -46,9 +46,8 @@ impl<'a> Waiter<'a> {
     /// The timeout starts now.
     pub fn new(client: &'a Client, timeout: Option<Duration>) -> Result<Waiter<'a>, CliError> {
         let listen = async { signal(SignalKind::interrupt()) };
-        let interrupt = client
-            .block_on(listen)
-            .map_err(|error| CliError::failed(format!("cannot listen for Ctrl-C: {error}")))?;
+        let interrupt =
+            client.block_on(listen).map_err(|error| CliError::failed(format!("cannot listen for Ctrl-C: {error}")))?;
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         Ok(Waiter { client, interrupt, deadline, server_answered: false })
     }

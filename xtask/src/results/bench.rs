@@ -19,10 +19,7 @@ impl Bench {
         let traces = std::env::var_os("MUSTER_TRACES").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         let traces = traces.unwrap_or_else(|| crate::root().join("../shared/traces"));
         if !traces.is_dir() {
-            eprintln!(
-                "no traces at `{}`, or where MUSTER_TRACES says: nothing is measured",
-                traces.display()
-            );
+            eprintln!("no traces at `{}`, or where MUSTER_TRACES says: nothing is measured", traces.display());
             return Ok(None);
         }
         crate::run(Command::new("cargo").args(["build", "--release", "--locked", "--package", "muster"]))?;

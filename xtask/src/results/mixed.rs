@@ -31,8 +31,7 @@ pub fn measure(bench: &Bench) -> Result<Outcome> {
 
 fn written(rows: &[Row]) -> String {
     let titles = ["jobs an hour", "blind", "aware", "ratio", "published: blind", "aware", "ratio"];
-    let known =
-        |value: Option<f64>, decimals| value.map_or("–".to_string(), |value| number(value, decimals));
+    let known = |value: Option<f64>, decimals| value.map_or("–".to_string(), |value| number(value, decimals));
     let cells = |row: &Row| {
         vec![
             number(row.jobs_per_hour, 1),

@@ -42,8 +42,7 @@ pub fn measure(bench: &Bench) -> Result<Outcome> {
     let folder = std::env::temp_dir().join(format!("muster-results-{}", std::process::id()));
     let plots = folder.to_str().context("the temporary folder has no plain name")?;
     let played = replay(bench, &["--policy", PLAYED, "--plots", plots])?;
-    let drawn =
-        |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| format!("reading {name}"));
+    let drawn = |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| format!("reading {name}"));
     let plot = |file, name: &str, says| anyhow::Ok(Plot { file, says, svg: drawn(name)? });
     let plots = vec![
         plot("month-utilisation.svg", "utilisation.svg", "Utilisation over the month")?,
@@ -54,8 +53,7 @@ pub fn measure(bench: &Bench) -> Result<Outcome> {
     let mut told = replay(bench, &["--policy", TOLD, "--told"])?;
     told.iter_mut().for_each(|row| row.policy += " --told");
     let ideal = replay(bench, &["--policy", IDEAL])?;
-    let (ours, others): (Vec<Row>, Vec<Row>) =
-        played.into_iter().partition(|row| row.policy.starts_with("muster"));
+    let (ours, others): (Vec<Row>, Vec<Row>) = played.into_iter().partition(|row| row.policy.starts_with("muster"));
     let rows: Vec<Row> = ours.into_iter().chain(told).chain(others).chain(ideal).collect();
     Ok(Outcome { table: written(&rows), plots })
 }

@@ -51,9 +51,7 @@ fn line(rows: &[Row], workload: &str, published: Option<f64>) -> Vec<String> {
     cells.extend(OTHERS.map(|policy| number(mean(rows, workload, policy), 2)));
     cells.push(published.map_or("–".to_string(), |percent| number(percent, 2)));
     cells.push(format!("**{}**", number(ours, 2)));
-    cells.push(
-        published.map_or("–".to_string(), |percent| format!("{:+.2}", ours - percent).replace('-', "−")),
-    );
+    cells.push(published.map_or("–".to_string(), |percent| format!("{:+.2}", ours - percent).replace('-', "−")));
     cells
 }
 

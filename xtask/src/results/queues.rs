@@ -50,8 +50,7 @@ pub fn measure(bench: &Bench) -> Result<Outcome> {
     let policies = "srtf,srsf,muster-known,tiresias,las,muster";
     let traces = TRACES.join(",");
     let rows: Vec<Row> = bench.json(&["bench", "replay", "--trace", &traces, "--policy", policies])?;
-    let mut means: Means =
-        rows.iter().map(|row| ((row.policy.clone(), row.trace.clone()), row.avg_jct_s)).collect();
+    let mut means: Means = rows.iter().map(|row| ((row.policy.clone(), row.trace.clone()), row.avg_jct_s)).collect();
     for fields in bench.csv("muri/published_sim.csv")? {
         if let [trace, policy, mean, ..] = fields.as_slice()
             && policy == THEMIS

@@ -81,10 +81,9 @@ pub(super) fn parse_cluster_file(text: &str) -> Result<ClusterFile, ClusterError
 
 fn to_cluster_error(error: &Error) -> ClusterError {
     let problem = match error {
-        Error::SerdeUnknownField { field, expected, .. } => ClusterFileProblem::UnknownKey {
-            key: field.clone(),
-            hint: suggestion::unknown_key_hint(field, expected),
-        },
+        Error::SerdeUnknownField { field, expected, .. } => {
+            ClusterFileProblem::UnknownKey { key: field.clone(), hint: suggestion::unknown_key_hint(field, expected) }
+        }
         _ => ClusterFileProblem::Yaml(message_without_location(error)),
     };
     error_at(error.location().unwrap_or(Location::UNKNOWN), problem)

@@ -50,12 +50,10 @@ fn numa_sockets(group: &NodeGroup, box_spec: Option<&BoxSpec>) -> Vec<u32> {
     if let (Some(box_numa_sockets), None, None) = (box_numa_sockets, &group.numa_nodes, &group.sockets) {
         return box_numa_sockets.to_vec();
     }
-    let box_sockets = box_numa_sockets
-        .and_then(|box_numa_sockets| box_numa_sockets.iter().max())
-        .map(|last| u64::from(*last) + 1);
+    let box_sockets =
+        box_numa_sockets.and_then(|box_numa_sockets| box_numa_sockets.iter().max()).map(|last| u64::from(*last) + 1);
     let numa_nodes = group.numa_nodes.as_ref().map(|number| number.value);
-    let numa_nodes =
-        numa_nodes.unwrap_or(box_numa_sockets.map_or(2, |box_numa_sockets| box_numa_sockets.len() as u64));
+    let numa_nodes = numa_nodes.unwrap_or(box_numa_sockets.map_or(2, |box_numa_sockets| box_numa_sockets.len() as u64));
     let sockets = group.sockets.as_ref().map(|number| number.value).or(box_sockets);
     let sockets = sockets.unwrap_or(numa_nodes).min(numa_nodes);
     (0..numa_nodes).map(|numa| part_index(numa, numa_nodes, sockets)).collect()

@@ -29,9 +29,6 @@ mod tests {
         let known = ["name", "count", "cpus", "memory_gib"];
         assert_eq!(unknown_key_hint("cpu", &known), "did you mean `cpus`?");
         assert_eq!(unknown_key_hint("memory_gb", &known), "did you mean `memory_gib`?");
-        assert_eq!(
-            unknown_key_hint("favourite_colour", &["name", "count"]),
-            "known keys are `name`, `count`"
-        );
+        assert_eq!(unknown_key_hint("favourite_colour", &["name", "count"]), "known keys are `name`, `count`");
     }
 }

@@ -65,8 +65,7 @@ fn the_default_dev_cluster_has_two_nodes_of_four_gpus() {
 
 #[test]
 fn node_numbers_are_padded_so_that_names_sort() {
-    let nodes =
-        Cluster::parse("nodes: [{name: n, count: 150, cpus: 1, memory_gib: 1}]").unwrap().registrations();
+    let nodes = Cluster::parse("nodes: [{name: n, count: 150, cpus: 1, memory_gib: 1}]").unwrap().registrations();
     assert_eq!((nodes[0].node.as_str(), nodes[149].node.as_str()), ("n001", "n150"));
 }
 
@@ -74,8 +73,7 @@ fn node_numbers_are_padded_so_that_names_sort() {
 fn an_unknown_key_is_refused_with_line_and_suggestion() {
     let text = "nodes:\n  - name: a\n    cpu: 4\n    memory_gib: 8\n";
     assert_eq!(parse_error(text), "line 3, column 5: unknown key `cpu`; did you mean `cpus`?");
-    let text =
-        "nodes:\n  - name: a\n    cpus: 4\n    memory_gib: 8\n    gpus:\n      modle: x\n      count: 1\n";
+    let text = "nodes:\n  - name: a\n    cpus: 4\n    memory_gib: 8\n    gpus:\n      modle: x\n      count: 1\n";
     assert_eq!(parse_error(text), "line 6, column 7: unknown key `modle`; did you mean `model`?");
     assert_eq!(parse_error("node: []\n"), "line 1, column 1: unknown key `node`; did you mean `nodes`?");
 }
@@ -83,12 +81,8 @@ fn an_unknown_key_is_refused_with_line_and_suggestion() {
 #[test]
 fn out_of_range_numbers_are_refused_with_line_and_column() {
     let node = |rest: &str| format!("nodes:\n  - name: a\n    memory_gib: 8\n    {rest}\n");
-    assert_eq!(
-        parse_error(&node("cpus: 0")),
-        "line 4, column 11: `cpus` is 0; it must be between 1 and 8192"
-    );
-    let many =
-        "cpus: 4\n    gpus: [{model: x, count: 60, memory_mib: 5}, {model: y, count: 5, memory_mib: 5}]";
+    assert_eq!(parse_error(&node("cpus: 0")), "line 4, column 11: `cpus` is 0; it must be between 1 and 8192");
+    let many = "cpus: 4\n    gpus: [{model: x, count: 60, memory_mib: 5}, {model: y, count: 5, memory_mib: 5}]";
     let message = parse_error(&node(many));
     assert!(message.starts_with("line 5") && message.contains("`gpus.count` is 65"), "{message}");
     assert!(parse_error(&node("cpus: 4\n    count: 0")).contains("`count` is 0"));
@@ -99,8 +93,7 @@ fn out_of_range_numbers_are_refused_with_line_and_column() {
 
 #[test]
 fn invalid_and_duplicate_node_names_are_refused() {
-    let text =
-        "nodes:\n  - {name: a01, cpus: 1, memory_gib: 1}\n  - {name: a, count: 2, cpus: 1, memory_gib: 1}\n";
+    let text = "nodes:\n  - {name: a01, cpus: 1, memory_gib: 1}\n  - {name: a, count: 2, cpus: 1, memory_gib: 1}\n";
     assert_eq!(parse_error(text), "line 3, column 12: there are two nodes named `a01`");
     for name in ["A", "-a", "ä", "a b", "a/b", &"a".repeat(64)] {
         let message = parse_error(&format!("nodes: [{{name: \"{name}\", cpus: 1, memory_gib: 1}}]"));
@@ -150,9 +143,7 @@ fn keys_override_the_values_of_a_box() {
     assert_eq!(numa, [(33, 0), (33, 0), (34, 1)], "cores are neither lost nor doubled");
     assert_eq!(node.numa.iter().map(|numa| numa.memory_mib).sum::<u64>(), 512 * 1_024);
     assert!(node.gpus.iter().all(|gpu| gpu.pcie_switch.is_none() && gpu.nvlink.len() == 7));
-    let node = node_of_box(
-        "box: dgx-a100, gpus: {model: x, count: 2, memory_mib: 7, nvlink: none}, pcie_switches: 1",
-    );
+    let node = node_of_box("box: dgx-a100, gpus: {model: x, count: 2, memory_mib: 7, nvlink: none}, pcie_switches: 1");
     assert_eq!((node.cpus, node.gpus.len(), node.gpus[0].nvlink.len()), (128, 2, 0));
     assert_eq!((numa_of_gpus(&node), node.gpus[1].pcie_switch), (vec![0, 4], Some(0)));
     let node = node_of_box("box: gb200-tray, sockets: 1");
@@ -172,14 +163,9 @@ fn every_box_is_self_consistent() {
                 let back = &node.gpus[usize::from(*peer)].nvlink;
                 assert!(back.contains(&(index as u8)), "{name}: {index} is linked to {peer} but not back");
             }
-            let mates = node
-                .gpus
-                .iter()
-                .filter(|mate| gpu.pcie_switch.is_some() && mate.pcie_switch == gpu.pcie_switch);
-            assert!(
-                mates.clone().all(|mate| mate.numa_node == gpu.numa_node),
-                "{name}: a switch on two NUMA nodes"
-            );
+            let mates =
+                node.gpus.iter().filter(|mate| gpu.pcie_switch.is_some() && mate.pcie_switch == gpu.pcie_switch);
+            assert!(mates.clone().all(|mate| mate.numa_node == gpu.numa_node), "{name}: a switch on two NUMA nodes");
         }
     }
     let names: BTreeSet<_> = boxes::box_names().into_iter().collect();
@@ -190,9 +176,7 @@ fn every_box_is_self_consistent() {
 fn an_unknown_box_is_refused_with_suggestion_and_list() {
     let message = parse_error("nodes:\n  - name: a\n    box: dgx-h10\n");
     assert!(
-        message.starts_with(
-            "line 3, column 10: unknown box `dgx-h10`; did you mean `dgx-h100`? known boxes are "
-        ),
+        message.starts_with("line 3, column 10: unknown box `dgx-h10`; did you mean `dgx-h100`? known boxes are "),
         "{message}"
     );
     assert!(message.contains("`workstation-rtx6000`"), "{message}");
@@ -219,16 +203,11 @@ fn nodes_fill_racks_and_racks_fill_blocks() {
     let both = "nodes_per_rack: 2, racks_per_block: 2";
     assert_eq!(places(both), ["r1 b1", "r1 b1", "r2 b1", "r2 b1", "r3 b2"]);
     let named = "nodes_per_rack: 3, racks_per_block: 1, rack: hall-a-, block: row";
-    assert_eq!(
-        places(named),
-        ["hall-a-1 row1", "hall-a-1 row1", "hall-a-1 row1", "hall-a-2 row2", "hall-a-2 row2"]
-    );
+    assert_eq!(places(named), ["hall-a-1 row1", "hall-a-1 row1", "hall-a-1 row1", "hall-a-2 row2", "hall-a-2 row2"]);
     assert_eq!(places("rack: r7, block: b2"), ["r7 b2"; 5]);
     let message = parse_error("nodes: [{name: n, box: hgx-h200, racks_per_block: 2}]");
     assert!(message.ends_with("`racks_per_block` needs `nodes_per_rack`"), "{message}");
-    assert!(
-        parse_error("nodes: [{name: n, box: hgx-h200, nodes_per_rack: 0}]").contains("`nodes_per_rack` is 0")
-    );
+    assert!(parse_error("nodes: [{name: n, box: hgx-h200, nodes_per_rack: 0}]").contains("`nodes_per_rack` is 0"));
 }
 
 /// The examples of the documentation.
@@ -242,7 +221,6 @@ fn the_documented_cluster_files_parse() {
     let guide = include_str!("../../../../docs/GETTING_STARTED.md");
     let examples: Vec<&str> =
         guide.split("<<'YAML'\n").skip(1).map(|rest| rest.split("\nYAML").next().unwrap()).collect();
-    let sizes: Vec<usize> =
-        examples.iter().map(|text| Cluster::parse(text).unwrap().registrations().len()).collect();
+    let sizes: Vec<usize> = examples.iter().map(|text| Cluster::parse(text).unwrap().registrations().len()).collect();
     assert_eq!(sizes, [4, 35]);
 }

@@ -78,8 +78,7 @@ impl Machine for LinuxMachine {
     }
 
     fn uncleaned_attempts(&mut self) -> Vec<AttemptKey> {
-        let mut found: BTreeSet<AttemptKey> =
-            attempt_dir::uncleaned_attempts(&self.data_dir).into_iter().collect();
+        let mut found: BTreeSet<AttemptKey> = attempt_dir::uncleaned_attempts(&self.data_dir).into_iter().collect();
         match self.live_shims() {
             Ok(shims) => found.extend(shims.into_iter().map(|(key, _)| key)),
             Err(error) => tracing::warn!("cannot search /proc for shims without records: {error}"),
@@ -123,8 +122,7 @@ impl Machine for LinuxMachine {
     }
 
     fn is_child_shim_running(&mut self, key: &AttemptKey) -> bool {
-        let is_running =
-            self.child_shims.get_mut(key).is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        let is_running = self.child_shims.get_mut(key).is_some_and(|child| matches!(child.try_wait(), Ok(None)));
         if !is_running {
             self.child_shims.remove(key);
         }
@@ -146,11 +144,7 @@ impl Machine for LinuxMachine {
         self.attempt_dir(key)?.write_stop_record(stop)
     }
 
-    fn kill_attempt_processes(
-        &mut self,
-        key: &AttemptKey,
-        shim: Option<&ShimRecord>,
-    ) -> Result<usize, AgentError> {
+    fn kill_attempt_processes(&mut self, key: &AttemptKey, shim: Option<&ShimRecord>) -> Result<usize, AgentError> {
         attempt_processes::kill_attempt_processes(shim, self.attempt_dir(key)?.path())
     }
 
@@ -182,8 +176,7 @@ fn process_of_shim(shim: &ShimRecord) -> Option<proc::Process> {
 fn spawn_shim(shim_command: &[OsString], attempt_dir: &AttemptDir) -> Result<Child, AgentError> {
     let Some((program, args)) = shim_command.split_first() else { return Err(AgentError::NoShimCommand) };
     let log_path = attempt_dir.shim_log_path();
-    let log =
-        logs::open_to_append(&log_path).map_err(|source| AgentError::Write { path: log_path, source })?;
+    let log = logs::open_to_append(&log_path).map_err(|source| AgentError::Write { path: log_path, source })?;
     let mut command = Command::new(program);
     command.args(args).arg(attempt_dir.path()).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -222,8 +215,7 @@ mod tests {
         let mut machine = LinuxMachine::open(&dir, Vec::new()).unwrap();
         let own = proc::process(i32::try_from(std::process::id()).unwrap()).unwrap();
         let (pid, start_time, session) = (own.pid, own.start_time, own.session);
-        let shim =
-            ShimRecord { pid, start_time, boot_id: machine.boot_id.clone(), session, process_group: None };
+        let shim = ShimRecord { pid, start_time, boot_id: machine.boot_id.clone(), session, process_group: None };
         assert!(machine.is_shim_alive(&shim));
         assert!(!machine.is_shim_alive(&ShimRecord { start_time: start_time + 1, ..shim }));
     }

@@ -62,9 +62,7 @@ pub(super) fn next_action(
         (AttemptStatus::LaunchPending, _) if launch_state.is_child_shim_running => AttemptAction::Wait,
         (AttemptStatus::LaunchPending, _) => AttemptAction::AbandonLaunch,
         (AttemptStatus::ShimLost { why, shim }, _) => AttemptAction::KillLeftovers { why, shim },
-        (AttemptStatus::ShimAlive(shim), order) => {
-            AttemptAction::Supervise { shim, stop: stop_decision(order) }
-        }
+        (AttemptStatus::ShimAlive(shim), order) => AttemptAction::Supervise { shim, stop: stop_decision(order) },
     }
 }
 
@@ -77,9 +75,7 @@ fn action_without_records(order: &AttemptOrder, launch_state: LaunchState) -> At
         return AttemptAction::KillLeftovers { why, shim: None };
     }
     if order.stop.is_some() {
-        return AttemptAction::RecordExit(Exit::NotStarted(
-            "the attempt was stopped before it started".to_string(),
-        ));
+        return AttemptAction::RecordExit(Exit::NotStarted("the attempt was stopped before it started".to_string()));
     }
     AttemptAction::Launch
 }
@@ -125,15 +121,11 @@ mod tests {
             AttemptAction::Wait,
             "the records were deleted"
         );
-        let record =
-            ExitRecord { exit: Exit::Code(0), stopped: false, placed_at_ms: 1, ended_at_ms: Some(2) };
+        let record = ExitRecord { exit: Exit::Code(0), stopped: false, placed_at_ms: 1, ended_at_ms: Some(2) };
         let ended = AttemptStatus::Exited(record.clone());
         assert_eq!(next_action(ended, Some(&new_order), no_launch), AttemptAction::ReportExit(record));
         let lost = AttemptStatus::ShimLost { why: "shim lost".to_string(), shim: None };
-        assert!(matches!(
-            next_action(lost, Some(&new_order), no_launch),
-            AttemptAction::KillLeftovers { .. }
-        ));
+        assert!(matches!(next_action(lost, Some(&new_order), no_launch), AttemptAction::KillLeftovers { .. }));
     }
 
     #[test]
@@ -150,9 +142,8 @@ mod tests {
 
     #[test]
     fn a_running_attempt_continues_unless_stopped_or_dropped_from_orders() {
-        let action = |order: Option<&AttemptOrder>| {
-            next_action(AttemptStatus::ShimAlive(shim()), order, LaunchState::default())
-        };
+        let action =
+            |order: Option<&AttemptOrder>| next_action(AttemptStatus::ShimAlive(shim()), order, LaunchState::default());
         let supervise = |stop| AttemptAction::Supervise { shim: shim(), stop };
         assert_eq!(action(Some(&order(true, None))), supervise(StopDecision::KeepRunning));
         assert_eq!(action(Some(&order(true, stop()))), supervise(StopDecision::Ordered(stop().unwrap())));

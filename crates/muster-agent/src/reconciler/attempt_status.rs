@@ -55,10 +55,7 @@ pub(super) fn read_attempt_status(
 }
 
 /// The placement time of the attempt whose records are here; `None` without records.
-pub(super) fn recorded_placed_at_ms(
-    machine: &mut impl Machine,
-    key: &AttemptKey,
-) -> Result<Option<i64>, AgentError> {
+pub(super) fn recorded_placed_at_ms(machine: &mut impl Machine, key: &AttemptKey) -> Result<Option<i64>, AgentError> {
     if let Some(exit) = machine.exit_record(key)? {
         return Ok(Some(exit.placed_at_ms));
     }
@@ -89,7 +86,8 @@ fn status_from_records(
     let lock = machine.launch_lock(key);
     // First whether the shim is alive, then the exit record: a shim writes the record before it exits, so one of
     // the two is always seen.
-    let is_alive = matches!(&lock, Ok(Some(LaunchLock::Shim(shim))) if shim.boot_id == boot_id && machine.is_shim_alive(shim));
+    let is_alive =
+        matches!(&lock, Ok(Some(LaunchLock::Shim(shim))) if shim.boot_id == boot_id && machine.is_shim_alive(shim));
     // Before a corrupt launch lock is an error: the lock stays corrupt, and must not hide the exit recorded because
     // of it.
     if let Some(record) = machine.exit_record(key)? {
@@ -100,9 +98,7 @@ fn status_from_records(
         Some(LaunchLock::Shim(shim)) if shim.boot_id == boot_id => {
             AttemptStatus::ShimLost { why: "shim lost".to_string(), shim: Some(shim) }
         }
-        Some(LaunchLock::Shim(_)) => {
-            AttemptStatus::ShimLost { why: "the node was rebooted".to_string(), shim: None }
-        }
+        Some(LaunchLock::Shim(_)) => AttemptStatus::ShimLost { why: "the node was rebooted".to_string(), shim: None },
         Some(LaunchLock::Abandoned) => {
             AttemptStatus::ShimLost { why: "the launch was interrupted".to_string(), shim: None }
         }

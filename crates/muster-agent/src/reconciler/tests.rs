@@ -250,49 +250,29 @@ fn attempt_status_follows_the_records_from_intent_to_exit() {
     let mut machine = FakeMachine::default();
     let boot_id = machine.boot_id().to_string();
     assert_eq!(
-        attempt_status::read_attempt_status(
-            &mut machine,
-            &attempt_key(),
-            &boot_id,
-            PossibleProcesses::NotExpected
-        )
-        .unwrap(),
+        attempt_status::read_attempt_status(&mut machine, &attempt_key(), &boot_id, PossibleProcesses::NotExpected)
+            .unwrap(),
         AttemptStatus::NoRecords
     );
     let intent = LaunchIntent { order: order(), boot_id: boot_id.clone() };
     machine.write_launch_intent(&attempt_key(), &intent).unwrap();
     assert_eq!(
-        attempt_status::read_attempt_status(
-            &mut machine,
-            &attempt_key(),
-            &boot_id,
-            PossibleProcesses::NotExpected
-        )
-        .unwrap(),
+        attempt_status::read_attempt_status(&mut machine, &attempt_key(), &boot_id, PossibleProcesses::NotExpected)
+            .unwrap(),
         AttemptStatus::LaunchPending
     );
     machine.start_shim(&attempt_key()).unwrap();
     let shim = machine.shim(&attempt_key()).unwrap();
     assert_eq!(
-        attempt_status::read_attempt_status(
-            &mut machine,
-            &attempt_key(),
-            &boot_id,
-            PossibleProcesses::NotExpected
-        )
-        .unwrap(),
+        attempt_status::read_attempt_status(&mut machine, &attempt_key(), &boot_id, PossibleProcesses::NotExpected)
+            .unwrap(),
         AttemptStatus::ShimAlive(shim)
     );
     machine.finish_attempt(&attempt_key(), exit_record(Exit::Code(3)));
     let ended = AttemptStatus::Exited(exit_record(Exit::Code(3)));
     assert_eq!(
-        attempt_status::read_attempt_status(
-            &mut machine,
-            &attempt_key(),
-            &boot_id,
-            PossibleProcesses::NotExpected
-        )
-        .unwrap(),
+        attempt_status::read_attempt_status(&mut machine, &attempt_key(), &boot_id, PossibleProcesses::NotExpected)
+            .unwrap(),
         ended
     );
 }
@@ -321,13 +301,9 @@ fn a_corrupt_record_counts_as_a_lost_shim() {
     machine.start_shim(&attempt_key()).unwrap();
     machine.corrupt_records.insert("launch_lock");
     let boot_id = machine.boot_id().to_string();
-    let found = attempt_status::read_attempt_status(
-        &mut machine,
-        &attempt_key(),
-        &boot_id,
-        PossibleProcesses::NotExpected,
-    )
-    .unwrap();
+    let found =
+        attempt_status::read_attempt_status(&mut machine, &attempt_key(), &boot_id, PossibleProcesses::NotExpected)
+            .unwrap();
     assert!(matches!(found, AttemptStatus::ShimLost { shim: None, .. }));
 }
 
@@ -341,11 +317,7 @@ fn an_attempt_with_a_corrupt_record_is_reported_with_unknown_exit() {
         harness.machine().lose_shim(&attempt_key());
         harness.order_attempts(&[order()]);
         harness.advance_ms(300);
-        assert!(
-            matches!(harness.reported_exits()[..], [Exit::Unknown(_)]),
-            "{corrupt}: {:?}",
-            harness.reports
-        );
+        assert!(matches!(harness.reported_exits()[..], [Exit::Unknown(_)]), "{corrupt}: {:?}", harness.reports);
     }
 }
 
@@ -374,9 +346,7 @@ fn an_exit_report_carries_the_time_since_the_exit() {
     harness.order_attempts(&[order()]);
     harness.advance_ms(100);
     let ended_at_ms = Some(harness.now_ms - 40);
-    harness
-        .machine()
-        .finish_attempt(&attempt_key(), ExitRecord { ended_at_ms, ..exit_record(Exit::Code(0)) });
+    harness.machine().finish_attempt(&attempt_key(), ExitRecord { ended_at_ms, ..exit_record(Exit::Code(0)) });
     harness.now_ms += 25_000; // The agent or the server was down.
     harness.reports.clear();
     harness.reconcile(None);

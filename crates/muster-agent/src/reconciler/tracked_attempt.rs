@@ -91,17 +91,13 @@ impl TrackedAttempt {
         }
     }
 
-    fn try_reconcile(
-        &mut self,
-        context: &mut ReconcileContext<'_, impl Machine>,
-    ) -> Result<bool, AgentError> {
+    fn try_reconcile(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> Result<bool, AgentError> {
         let is_child_shim_running = context.machine.is_child_shim_running(&self.key);
         let status = match &self.unwritten_exit {
             Some(failed) => AttemptStatus::Exited(failed.clone()),
             None => self.status(context, is_child_shim_running)?,
         };
-        let launch_state =
-            LaunchState { is_child_shim_running, was_launched: self.was_launched_by_this_agent };
+        let launch_state = LaunchState { is_child_shim_running, was_launched: self.was_launched_by_this_agent };
         let order = self.order.as_ref().filter(|_| !self.holds_another_placement());
         match action::next_action(status, order, launch_state) {
             AttemptAction::Launch => self.launch(context),
@@ -142,9 +138,7 @@ impl TrackedAttempt {
             possible_processes,
         )?;
         match (status, self.unrecorded_shim.clone().filter(|_| is_unrecorded_shim_alive)) {
-            (AttemptStatus::NoRecords | AttemptStatus::LaunchPending, Some(shim)) => {
-                Ok(AttemptStatus::ShimAlive(shim))
-            }
+            (AttemptStatus::NoRecords | AttemptStatus::LaunchPending, Some(shim)) => Ok(AttemptStatus::ShimAlive(shim)),
             (status, _) => {
                 self.unrecorded_shim = self.unrecorded_live_shim(context.machine, &status);
                 Ok(status)
@@ -237,8 +231,7 @@ impl TrackedAttempt {
             record.grace_ms = record.grace_ms.min(former.grace_ms);
         }
         machine.write_stop_record(&self.key, &record)?;
-        let overdue_at_monotonic_ms =
-            self.stop_request.as_ref().and_then(|stop| stop.overdue_at_monotonic_ms);
+        let overdue_at_monotonic_ms = self.stop_request.as_ref().and_then(|stop| stop.overdue_at_monotonic_ms);
         self.stop_request =
             Some(StopRequest { decision, unread_grace_ms: Some(record.grace_ms), overdue_at_monotonic_ms });
         Ok(())
@@ -288,11 +281,7 @@ impl TrackedAttempt {
         self.record_exit(context, Exit::Unknown(why))
     }
 
-    fn record_exit(
-        &self,
-        context: &mut ReconcileContext<'_, impl Machine>,
-        exit: Exit,
-    ) -> Result<(), AgentError> {
+    fn record_exit(&self, context: &mut ReconcileContext<'_, impl Machine>, exit: Exit) -> Result<(), AgentError> {
         let record = self.new_exit_record(context, exit);
         context.machine.write_exit_record(&self.key, &record)
     }
@@ -308,9 +297,7 @@ impl TrackedAttempt {
     /// Repeats the start report until the orders acknowledge it.
     fn report_started(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
         let is_unacknowledged = self.order.as_ref().is_some_and(|order| !order.started);
-        if is_unacknowledged
-            && self.start_report_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms)
-        {
+        if is_unacknowledged && self.start_report_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms) {
             let (node, job) = (context.config.node.clone(), self.key.job().to_string());
             let (attempt, incarnation) = (self.key.attempt(), context.config.incarnation.clone());
             (context.send_report)(Report::Started { node, job, attempt, incarnation });
@@ -346,8 +333,7 @@ impl TrackedAttempt {
         self.placed_at_ms = None;
         self.stop_request = None;
         // These described the archived attempt.
-        (self.was_launched_by_this_agent, self.may_predate_this_agent, self.unrecorded_shim) =
-            (false, false, None);
+        (self.was_launched_by_this_agent, self.may_predate_this_agent, self.unrecorded_shim) = (false, false, None);
         Ok(true)
     }
 }

@@ -34,9 +34,7 @@ pub(super) fn cpus_of_numa_nodes(nodes: &[u32], wanted: u32) -> Result<CpuSet, C
         cores.into_iter().filter(|core| own.is_set(*core)).for_each(|core| near.set(core));
     }
     match near.count() {
-        count if count < wanted.max(1) => {
-            Err(CpuAffinityError::TooFew { wanted: wanted.max(1), near: count })
-        }
+        count if count < wanted.max(1) => Err(CpuAffinityError::TooFew { wanted: wanted.max(1), near: count }),
         _ => Ok(near),
     }
 }
@@ -49,8 +47,7 @@ fn read_cpu_list(node: u32) -> Result<String, CpuAffinityError> {
 /// Parses a list such as `0-15,32-47`. A NUMA node without cores has an empty line.
 fn parse_cpu_list(text: &str) -> Result<Vec<usize>, CpuAffinityError> {
     let invalid = || CpuAffinityError::CpuListInvalid(text.trim().to_string());
-    let core =
-        |word: &str| word.parse::<usize>().ok().filter(|core| *core < CpuSet::MAX_CPU).ok_or_else(invalid);
+    let core = |word: &str| word.parse::<usize>().ok().filter(|core| *core < CpuSet::MAX_CPU).ok_or_else(invalid);
     let mut cores = Vec::new();
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -95,10 +92,7 @@ mod tests {
 
     #[test]
     fn missing_numa_nodes_and_too_few_cpus_are_errors() {
-        assert!(matches!(
-            cpus_of_numa_nodes(&[4_000_000], 1),
-            Err(CpuAffinityError::CpuListUnreadable { .. })
-        ));
+        assert!(matches!(cpus_of_numa_nodes(&[4_000_000], 1), Err(CpuAffinityError::CpuListUnreadable { .. })));
         if std::path::Path::new(NUMA_NODES_PATH).join("node0").exists() {
             let own = sched_getaffinity(None).unwrap();
             let found = cpus_of_numa_nodes(&[0], 1).unwrap();

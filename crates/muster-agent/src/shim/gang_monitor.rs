@@ -59,11 +59,7 @@ impl GangMonitor {
     }
 
     /// The action at a monotonic time, with the stop record as it was just read.
-    pub fn next_action(
-        &mut self,
-        now_monotonic_ms: i64,
-        stop: &Result<Option<StopRecord>, AgentError>,
-    ) -> StopAction {
+    pub fn next_action(&mut self, now_monotonic_ms: i64, stop: &Result<Option<StopRecord>, AgentError>) -> StopAction {
         let all_ended = self.exits.len() == self.task_count;
         if let Some(grace_ms) = requested_grace_ms(stop) {
             self.was_stopped |= !all_ended;
@@ -80,8 +76,7 @@ impl GangMonitor {
 
     /// The exit record of a gang whose last process was gone at `ended_at_ms`, by the wall clock.
     pub fn into_exit_record(self, order: &AttemptOrder, ended_at_ms: i64) -> ExitRecord {
-        let exit =
-            self.causing_failure.clone().filter(|_| !self.was_stopped).unwrap_or_else(|| self.gang_exit());
+        let exit = self.causing_failure.clone().filter(|_| !self.was_stopped).unwrap_or_else(|| self.gang_exit());
         let (placed_at_ms, ended_at_ms) = (order.placed_at_ms, Some(ended_at_ms));
         ExitRecord { exit, stopped: self.was_stopped, placed_at_ms, ended_at_ms }
     }

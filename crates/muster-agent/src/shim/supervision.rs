@@ -15,10 +15,7 @@ use crate::attempt_processes;
 use crate::proc::{self, Process};
 
 /// Waits until no process of the gang is left, and returns the monitor with all task exits.
-pub(super) fn supervise_until_gone(
-    attempt_dir: &AttemptDir,
-    gang: &RunningGang,
-) -> Result<GangMonitor, ShimError> {
+pub(super) fn supervise_until_gone(attempt_dir: &AttemptDir, gang: &RunningGang) -> Result<GangMonitor, ShimError> {
     let reaped = spawn_reaper()?;
     let mut monitor = GangMonitor::new(gang.task_pids.len());
     let started_at = Instant::now();
@@ -36,9 +33,7 @@ pub(super) fn supervise_until_gone(
         match monitor.next_action(now_ms, &stop) {
             StopAction::Wait => {}
             StopAction::Terminate => terminate_gang(gang, &live_descendants()?),
-            StopAction::Kill => {
-                live_descendants()?.iter().for_each(|process| signal_or_log(process, Signal::KILL))
-            }
+            StopAction::Kill => live_descendants()?.iter().for_each(|process| signal_or_log(process, Signal::KILL)),
         }
     }
 }
@@ -60,10 +55,7 @@ fn terminate_gang(gang: &RunningGang, processes: &[Process]) {
             }
         }
     }
-    processes
-        .iter()
-        .filter(|process| process.group != group)
-        .for_each(|process| signal_or_log(process, Signal::TERM));
+    processes.iter().filter(|process| process.group != group).for_each(|process| signal_or_log(process, Signal::TERM));
 }
 
 /// Sends a signal, or logs the error: the shim tries again, and the agent sees that the shim has not ended.

@@ -71,9 +71,7 @@ impl TaskStartError {
         match source.kind() {
             io::ErrorKind::NotFound => Some(EXIT_CODE_NOT_FOUND),
             io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => Some(EXIT_CODE_NOT_EXECUTABLE),
-            _ if source.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => {
-                Some(EXIT_CODE_NOT_EXECUTABLE)
-            }
+            _ if source.raw_os_error() == Some(Errno::NOEXEC.raw_os_error()) => Some(EXIT_CODE_NOT_EXECUTABLE),
             // For example out of memory or processes: a fault of the node, not of the job.
             _ => None,
         }
@@ -86,19 +84,15 @@ impl GangStartError {
         match (self.error.exit_code(), self.started_tasks) {
             (Some(code), _) => Exit::Code(code),
             (None, 0) => Exit::NotStarted(self.error.to_string()),
-            (None, started) => Exit::Unknown(format!(
-                "the gang could not start; {started} started tasks were killed: {}",
-                self.error
-            )),
+            (None, started) => {
+                Exit::Unknown(format!("the gang could not start; {started} started tasks were killed: {}", self.error))
+            }
         }
     }
 }
 
 /// Starts every task of the order in one process group.
-pub(super) fn start_gang(
-    attempt_dir: &AttemptDir,
-    order: &AttemptOrder,
-) -> Result<RunningGang, GangStartError> {
+pub(super) fn start_gang(attempt_dir: &AttemptDir, order: &AttemptOrder) -> Result<RunningGang, GangStartError> {
     let mut tasks = Vec::new();
     match start_tasks(attempt_dir, order, &mut tasks) {
         Ok(group) => Ok(RunningGang { process_group: group, task_pids: tasks }),
@@ -117,9 +111,7 @@ fn start_tasks(
     for task in &order.tasks {
         let mut command = task_command(attempt_dir, order, task, &program)?;
         // The first task leads the group. No task is reaped before all have started, so the group exists until then.
-        command
-            .current_dir(&directory)
-            .process_group(group.map_or(0, |group: Pid| group.as_raw_nonzero().get()));
+        command.current_dir(&directory).process_group(group.map_or(0, |group: Pid| group.as_raw_nonzero().get()));
         let child = cpu_affinity::spawn_with_affinity(&mut command, task_cpu_affinity(task).as_ref());
         let child = child.map_err(|source| program.start_error(source)).inspect_err(|error| {
             append_error_to_log(attempt_dir, task.rank, error);
@@ -159,11 +151,7 @@ fn task_command(
 }
 
 /// The variables that describe a task to itself.
-fn task_environment(
-    attempt_dir: &AttemptDir,
-    order: &AttemptOrder,
-    task: &TaskOrder,
-) -> Vec<(&'static str, OsString)> {
+fn task_environment(attempt_dir: &AttemptDir, order: &AttemptOrder, task: &TaskOrder) -> Vec<(&'static str, OsString)> {
     let gpus = task.gpus.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
     let mut variables = vec![
         ("MUSTER_JOB_ID", OsString::from(&order.job)),
@@ -201,8 +189,7 @@ fn gpu_share_environment(share: &TaskShare) -> Vec<(&'static str, OsString)> {
     if share.mode == "mps" {
         let percentage = (share.compute_milli / 10).max(1);
         variables.push(("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", OsString::from(percentage.to_string())));
-        variables
-            .push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", OsString::from(format!("0={}M", share.memory_mib))));
+        variables.push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", OsString::from(format!("0={}M", share.memory_mib))));
     }
     variables
 }
@@ -277,11 +264,7 @@ impl TaskProgram {
     }
 
     /// The kernel runs a script with a first line `#!…`; the shell runs any other script.
-    fn from_script(
-        attempt_dir: &AttemptDir,
-        script: &str,
-        run: &RunSpec,
-    ) -> Result<TaskProgram, TaskStartError> {
+    fn from_script(attempt_dir: &AttemptDir, script: &str, run: &RunSpec) -> Result<TaskProgram, TaskStartError> {
         let path = attempt_dir.file("script");
         write_script(&path, script).map_err(TaskStartError::Script)?;
         let args: Vec<String> = run.command.iter().chain(&run.args).cloned().collect();

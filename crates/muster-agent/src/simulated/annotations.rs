@@ -60,12 +60,7 @@ fn parse_number(
     let Some(text) = text else { return Ok(None) };
     match text.trim().parse() {
         Ok(number) if range.contains(&number) => Ok(Some(number)),
-        _ => Err(InvalidAnnotation::Number {
-            key,
-            value: text.to_string(),
-            min: *range.start(),
-            max: *range.end(),
-        }),
+        _ => Err(InvalidAnnotation::Number { key, value: text.to_string(), min: *range.start(), max: *range.end() }),
     }
 }
 
@@ -90,18 +85,13 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<SimulationAnnotations, InvalidAnnotation> {
-        SimulationAnnotations::parse(
-            &pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
-        )
+        SimulationAnnotations::parse(&pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
     }
 
     #[test]
     fn without_annotations_an_attempt_runs_twenty_seconds_and_exits_zero() {
         let annotations = read(&[("team", "vision")]).unwrap();
-        assert_eq!(
-            (annotations.runtime_ms, annotations.exit_code, annotations.temperature_c),
-            (20_000, 0, None)
-        );
+        assert_eq!((annotations.runtime_ms, annotations.exit_code, annotations.temperature_c), (20_000, 0, None));
         assert!(!annotations.refuse_launch && !annotations.ignore_stop);
     }
 

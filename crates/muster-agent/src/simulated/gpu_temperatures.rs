@@ -30,20 +30,14 @@ impl GpuTemperatures {
         let mut due = self.due_warm_readings(now_ms, intervals.readings_ms, heated);
         if self.health_check_timer.is_due(now_ms, intervals.health_checks_ms) {
             for gpu in (0..).take(node.gpus.len()) {
-                due.entry(gpu)
-                    .or_insert_with(|| self.warm_gpus_c.get(&gpu).copied().unwrap_or(IDLE_TEMPERATURE_C));
+                due.entry(gpu).or_insert_with(|| self.warm_gpus_c.get(&gpu).copied().unwrap_or(IDLE_TEMPERATURE_C));
             }
         }
         due.into_iter().map(|(gpu, temperature_c)| gpu_reading(&node.node, gpu, temperature_c)).collect()
     }
 
     /// The due readings of GPUs that are warm now or were warm at the last reading.
-    fn due_warm_readings(
-        &mut self,
-        now_ms: i64,
-        interval_ms: i64,
-        heated: &BTreeMap<u8, i32>,
-    ) -> BTreeMap<u8, i32> {
+    fn due_warm_readings(&mut self, now_ms: i64, interval_ms: i64, heated: &BTreeMap<u8, i32>) -> BTreeMap<u8, i32> {
         let mut readings = BTreeMap::new();
         if self.are_all_idle() && heated.is_empty() {
             return readings;
@@ -106,10 +100,7 @@ mod tests {
     fn node_after_first_health_check() -> (GpuTemperatures, Registration) {
         let node = Cluster::default_dev().registrations().remove(0);
         let mut gpus = GpuTemperatures::default();
-        assert_eq!(
-            temperatures(gpus.due_readings(-1, REPORT_INTERVALS, &node, &BTreeMap::new())),
-            [40, 40, 40, 40]
-        );
+        assert_eq!(temperatures(gpus.due_readings(-1, REPORT_INTERVALS, &node, &BTreeMap::new())), [40, 40, 40, 40]);
         (gpus, node)
     }
 

@@ -67,8 +67,7 @@ impl SimulatedNode {
             attempt.step(now_ms, self.intervals.heartbeat_ms, &self.registration.node, &mut effects);
         }
         let heated = self.heated_gpus(now_ms);
-        let readings =
-            self.gpu_temperatures.due_readings(now_ms, self.intervals, &self.registration, &heated);
+        let readings = self.gpu_temperatures.due_readings(now_ms, self.intervals, &self.registration, &heated);
         effects.extend(readings.into_iter().map(SimulatedEffect::SendReport));
         effects
     }
@@ -88,8 +87,7 @@ impl SimulatedNode {
         }
         // A standby ignores reports. Registration is repeated with each heartbeat until orders name this incarnation.
         if !self.order_fence.is_registered() {
-            effects
-                .push(SimulatedEffect::SendReport(Report::Registered(Box::new(self.registration.clone()))));
+            effects.push(SimulatedEffect::SendReport(Report::Registered(Box::new(self.registration.clone()))));
         }
         effects.push(SimulatedEffect::SendReport(Report::Heartbeat { node: self.registration.node.clone() }));
     }
@@ -187,9 +185,7 @@ impl SimulatedAttempt {
             return self.exit_report_timer.next_due_ms();
         }
         let start = match self.simulated_run.starts_at_ms {
-            Some(starts_at_ms) if !self.order.started => {
-                self.start_report_timer.next_due_ms().max(starts_at_ms)
-            }
+            Some(starts_at_ms) if !self.order.started => self.start_report_timer.next_due_ms().max(starts_at_ms),
             _ => i64::MAX,
         };
         start.min(self.simulated_run.ends_at_ms)
@@ -215,12 +211,8 @@ impl SimulatedAttempt {
             None => format!("GPUs {gpus}"),
         };
         let runs = match (&run.script, &run.image) {
-            (Some(script), _) => {
-                script.lines().find(|line| !line.starts_with("#!")).unwrap_or("").to_string()
-            }
-            (None, image) => {
-                image.iter().chain(&run.command).chain(&run.args).cloned().collect::<Vec<_>>().join(" ")
-            }
+            (Some(script), _) => script.lines().find(|line| !line.starts_with("#!")).unwrap_or("").to_string(),
+            (None, image) => image.iter().chain(&run.command).chain(&run.args).cloned().collect::<Vec<_>>().join(" "),
         };
         let runtime = time::format_duration_ms(
             self.simulated_run.ends_at_ms - self.simulated_run.starts_at_ms.unwrap_or_default(),

@@ -57,11 +57,8 @@ pub struct SimulatedCluster {
 impl SimulatedCluster {
     /// A cluster whose nodes have sent no reports.
     pub fn new(registrations: Vec<Registration>, intervals: ReportIntervals) -> SimulatedCluster {
-        let mut cluster = SimulatedCluster {
-            nodes: BTreeMap::new(),
-            wake_schedule: WakeSchedule::default(),
-            last_step_ms: i64::MIN,
-        };
+        let mut cluster =
+            SimulatedCluster { nodes: BTreeMap::new(), wake_schedule: WakeSchedule::default(), last_step_ms: i64::MIN };
         for registration in registrations {
             let name = registration.node.clone();
             cluster.wake_schedule.set_wake(&name, i64::MIN);

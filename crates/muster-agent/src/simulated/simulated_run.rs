@@ -37,8 +37,7 @@ impl SimulatedRun {
             }
             Ok(annotations) => annotations,
         };
-        let by_itself =
-            (starts_at_ms.saturating_add(annotations.runtime_ms), Exit::Code(annotations.exit_code));
+        let by_itself = (starts_at_ms.saturating_add(annotations.runtime_ms), Exit::Code(annotations.exit_code));
         let by_stop = order.stop.as_ref().map(|stop| end_by_stop(stop, &annotations));
         let (ends_at_ms, exit) = match by_stop {
             Some(by_stop) if by_stop.0 < by_itself.0 => by_stop,
@@ -79,10 +78,8 @@ mod tests {
 
     #[test]
     fn an_attempt_ends_after_its_annotated_runtime() {
-        let run = SimulatedRun::from_order(&order(
-            "job-1",
-            &[("muster.sim/runtime", "2s"), ("muster.sim/exit-code", "7")],
-        ));
+        let run =
+            SimulatedRun::from_order(&order("job-1", &[("muster.sim/runtime", "2s"), ("muster.sim/exit-code", "7")]));
         assert_eq!((run.starts_at_ms, run.ends_at_ms, run.exit), (Some(1_050), 3_050, Exit::Code(7)));
     }
 
@@ -101,11 +98,7 @@ mod tests {
             (8_000, Exit::Signal(9))
         );
         ignoring.stop = stop(5_000, 30_000);
-        assert_eq!(
-            SimulatedRun::from_order(&ignoring).exit,
-            Exit::Code(0),
-            "it ended by itself within its grace"
-        );
+        assert_eq!(SimulatedRun::from_order(&ignoring).exit, Exit::Code(0), "it ended by itself within its grace");
         assert!(SimulatedRun::from_order(&ignoring).stopped, "a stop was ordered before its end");
         ignoring.stop = stop(90_000, 30_000);
         assert!(!SimulatedRun::from_order(&ignoring).stopped, "the stop was ordered after its end");

@@ -21,10 +21,8 @@ fn attempt_that_runs_on() -> AttemptOrder {
 
 /// An attempt that ignores SIGTERM.
 fn attempt_that_ignores_term() -> AttemptOrder {
-    let mut order = AttemptOrder {
-        run: script("trap '' TERM; while true; do sleep 0.1; done"),
-        ..attempt_that_runs_on()
-    };
+    let mut order =
+        AttemptOrder { run: script("trap '' TERM; while true; do sleep 0.1; done"), ..attempt_that_runs_on() };
     order.annotations.insert("muster.sim/ignore-stop".to_string(), "true".to_string());
     order
 }

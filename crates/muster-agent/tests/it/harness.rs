@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use muster_agent::logs::{self, Stream};
-use muster_agent::{
-    Agent, Cluster, ReportSink, Runner, RunnerConfig, SimulatedAgents, SimulatedAgentsConfig,
-};
+use muster_agent::{Agent, Cluster, ReportSink, Runner, RunnerConfig, SimulatedAgents, SimulatedAgentsConfig};
 use muster_protocol::agent::{AttemptOrder, Exit, Orders, Report, RunSpec, StopOrder, TaskOrder};
 
 /// How long a test waits for an expected condition. Long, because the machine may be busy.
@@ -98,9 +96,7 @@ impl AgentHarness {
     /// The incarnation that registered last, as a server would know it.
     fn registered_incarnation(&self) -> String {
         let registered = |report: &Report| match report {
-            Report::Registered(registration) if registration.node == NODE => {
-                Some(registration.incarnation.clone())
-            }
+            Report::Registered(registration) if registration.node == NODE => Some(registration.incarnation.clone()),
             _ => None,
         };
         let newest = || self.reports().iter().rev().find_map(registered);
@@ -166,8 +162,7 @@ impl AgentHarness {
         let environment_entry = format!("MUSTER_ATTEMPT_DIR={}", self.attempt_dir().display());
         let has_entry = |pid: &i32| {
             let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|found| found == environment_entry.as_bytes())
-                && is_alive(*pid)
+            environment.split(|byte| *byte == 0).any(|found| found == environment_entry.as_bytes()) && is_alive(*pid)
         };
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(has_entry).collect()

@@ -29,10 +29,7 @@ fn a_running_attempt_is_adopted_with_the_same_pid() {
     harness.send_orders(vec![attempt_order.clone()]);
     harness.wait_for_heartbeats(5);
     assert!(is_alive(pid));
-    assert_eq!(
-        (harness.start_report_count(), harness.reported_exits().len(), launch_count(&harness)),
-        (0, 0, 1)
-    );
+    assert_eq!((harness.start_report_count(), harness.reported_exits().len(), launch_count(&harness)), (0, 0, 1));
     harness.send_orders(vec![with_stop(&attempt_order, 20_000)]);
     assert_eq!(harness.wait_for_exit(), Exit::Signal(15));
     assert!(!is_alive(pid));
@@ -51,8 +48,7 @@ fn an_adopted_attempt_repeats_an_unacknowledged_start_report() {
 
 #[test]
 fn an_exit_during_an_agent_outage_is_reported() {
-    let (mut harness, attempt_order) =
-        start_script("echo $$; while [ ! -e done ]; do sleep 0.05; done; exit 9");
+    let (mut harness, attempt_order) = start_script("echo $$; while [ ! -e done ]; do sleep 0.05; done; exit 9");
     let pid: i32 = harness.wait_for_first_line().parse().unwrap();
     harness.crash_agent();
     std::fs::write(harness.attempt_dir().join("work/done"), "").unwrap();
@@ -106,8 +102,7 @@ fn an_interrupted_launch_is_not_repeated() {
 }
 
 fn run_late_shim(harness: &AgentHarness) {
-    let shim =
-        std::process::Command::new(env!("CARGO_BIN_EXE_muster-shim")).arg(harness.attempt_dir()).status();
+    let shim = std::process::Command::new(env!("CARGO_BIN_EXE_muster-shim")).arg(harness.attempt_dir()).status();
     assert!(shim.unwrap().success());
 }
 
@@ -115,9 +110,7 @@ fn run_late_shim(harness: &AgentHarness) {
 fn a_started_attempt_without_records_is_not_launched() {
     let mut harness = AgentHarness::with_runner();
     harness.send_orders(vec![AttemptOrder { started: true, ..order(script("echo launched")) }]);
-    assert!(
-        matches!(harness.wait_for_exit(), Exit::Unknown(why) if why.contains("no records and no processes"))
-    );
+    assert!(matches!(harness.wait_for_exit(), Exit::Unknown(why) if why.contains("no records and no processes")));
     assert_eq!(launch_count(&harness), 0);
 }
 
@@ -182,11 +175,7 @@ fn an_attempt_whose_directory_was_deleted_keeps_running_and_is_adopted() {
     assert!(is_alive(pid));
     assert_eq!((harness.start_report_count(), harness.reported_exits()), (0, vec![]), "the shim is alive");
     harness.send_orders(vec![with_stop(&attempt_order, 20_000)]);
-    assert_eq!(
-        harness.wait_for_exit(),
-        Exit::Signal(15),
-        "the shim reads the stop record and writes the exit record"
-    );
+    assert_eq!(harness.wait_for_exit(), Exit::Signal(15), "the shim reads the stop record and writes the exit record");
     assert!(!is_alive(pid));
 }
 
@@ -199,9 +188,7 @@ fn an_attempt_without_directory_and_shim_leaves_no_processes() {
     std::fs::remove_dir_all(harness.data_dir.join("attempts")).unwrap();
     harness.start_runner();
     harness.send_orders(vec![attempt_order]);
-    assert!(
-        matches!(harness.wait_for_exit(), Exit::Unknown(why) if why.contains("no records and no processes"))
-    );
+    assert!(matches!(harness.wait_for_exit(), Exit::Unknown(why) if why.contains("no records and no processes")));
     harness.assert_no_live_processes();
 }
 

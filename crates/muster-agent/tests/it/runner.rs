@@ -49,8 +49,7 @@ fn stdout_and_stderr_are_kept_in_private_files() {
 fn a_script_runs_in_the_shell_or_its_shebang_interpreter() {
     let (harness, _) = run_to_exit(RunSpec { args: vec!["a b".to_string()], ..script("echo \"$# $1\"") });
     assert_eq!(harness.read_log(0, Stream::Stdout), "1 a b\n");
-    let (harness, exit) =
-        run_to_exit(script("#!/usr/bin/env -S awk -f\nBEGIN { print \"from awk\"; exit 5 }\n"));
+    let (harness, exit) = run_to_exit(script("#!/usr/bin/env -S awk -f\nBEGIN { print \"from awk\"; exit 5 }\n"));
     assert_eq!((harness.read_log(0, Stream::Stdout).as_str(), exit), ("from awk\n", Exit::Code(5)));
 }
 
@@ -95,13 +94,7 @@ fn a_task_environment_describes_its_gpu_share() {
     let lines = |mode: &str, compute_milli| {
         let mut harness = AgentHarness::with_runner();
         let mut attempt_order = order(script("env | grep -E '^(MUSTER_GPU|CUDA_)' | sort"));
-        let share = TaskShare {
-            mode: mode.to_string(),
-            compute_milli,
-            memory_mib: 40_779,
-            profile: None,
-            start: None,
-        };
+        let share = TaskShare { mode: mode.to_string(), compute_milli, memory_mib: 40_779, profile: None, start: None };
         attempt_order.tasks[0].gpus = vec![3];
         attempt_order.tasks[0].share = Some(share);
         attempt_order.run.env.insert("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE".to_string(), "100".to_string());
@@ -118,16 +111,8 @@ fn a_task_environment_describes_its_gpu_share() {
     // Device 0 is the only GPU that the task sees.
     let limit = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40779M\n";
     assert_eq!(lines("mps", 500), expected("50", limit, 500, "mps"));
-    assert_eq!(
-        lines("mps", 9),
-        expected("1", limit, 9, "mps"),
-        "a task without any multiprocessor would hang"
-    );
-    assert_eq!(
-        lines("time-slice", 500),
-        expected("100", "", 500, "time-slice"),
-        "MPS limits mean nothing here"
-    );
+    assert_eq!(lines("mps", 9), expected("1", limit, 9, "mps"), "a task without any multiprocessor would hang");
+    assert_eq!(lines("time-slice", 500), expected("100", "", 500, "time-slice"), "MPS limits mean nothing here");
 }
 
 /// The choice of cores is unit-tested: on a machine with one NUMA node it makes no difference.
@@ -172,13 +157,11 @@ fn a_task_environment_describes_its_ranks_and_nodes() {
     let mut harness = AgentHarness::with_runner();
     let mut attempt_order = order(script("env | grep ^MUSTER_ | sort"));
     attempt_order.nodes = ["n7", NODE, "n2"].map(str::to_string).to_vec();
-    (attempt_order.node_rank, attempt_order.master_address, attempt_order.gang_size) =
-        (1, "10.0.0.7".to_string(), 6);
+    (attempt_order.node_rank, attempt_order.master_address, attempt_order.gang_size) = (1, "10.0.0.7".to_string(), 6);
     attempt_order.tasks = vec![task(4, "worker", 2), task(1, "lead", 1), task(3, "worker", 1)];
     harness.send_orders(vec![attempt_order]);
     assert_eq!(harness.wait_for_exit(), Exit::Code(0));
-    for (rank, group, group_rank, local_rank) in [(1, "lead", 1, 0), (3, "worker", 1, 1), (4, "worker", 2, 2)]
-    {
+    for (rank, group, group_rank, local_rank) in [(1, "lead", 1, 0), (3, "worker", 1, 1), (4, "worker", 2, 2)] {
         let seen = harness.read_log(rank, Stream::Stdout);
         for line in [
             format!("MUSTER_RANK={rank}"),
@@ -214,14 +197,9 @@ fn a_gang_has_a_log_per_rank_and_one_exit() {
     let mut attempt_order = order(script(
         "echo rank $MUSTER_RANK of $MUSTER_GANG_SIZE; [ $MUSTER_RANK = 3 ] && exec sleep 1000; exit $((MUSTER_RANK * 2))",
     ));
-    (attempt_order.tasks, attempt_order.gang_size) =
-        ([0, 2, 3].map(|rank| task(rank, "task", rank)).to_vec(), 4);
+    (attempt_order.tasks, attempt_order.gang_size) = ([0, 2, 3].map(|rank| task(rank, "task", rank)).to_vec(), 4);
     harness.send_orders(vec![attempt_order]);
-    assert_eq!(
-        harness.wait_for_exit(),
-        Exit::Code(4),
-        "the rank that failed, not the one that was ended for it"
-    );
+    assert_eq!(harness.wait_for_exit(), Exit::Code(4), "the rank that failed, not the one that was ended for it");
     assert_eq!(harness.read_log(2, Stream::Stdout), "rank 2 of 4\n");
     assert_eq!(harness.read_log(3, Stream::Stdout), "rank 3 of 4\n");
 }
@@ -259,9 +237,7 @@ fn a_failed_start_is_reported_with_its_reason() {
 
 #[test]
 fn a_failed_shim_is_reported_as_not_started() {
-    for (shim, expected) in
-        [("/no/such/shim", "cannot be started"), ("/bin/false", "before it started a task")]
-    {
+    for (shim, expected) in [("/no/such/shim", "cannot be started"), ("/bin/false", "before it started a task")] {
         let mut harness = AgentHarness::without_agent();
         let config = muster_agent::RunnerConfig {
             node: crate::harness::NODE.to_string(),

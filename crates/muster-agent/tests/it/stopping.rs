@@ -34,8 +34,7 @@ fn a_stop_kills_the_process_group_and_processes_that_left_it() {
          while [ ! -s bare ]; do sleep 0.05; done; echo ready; wait",
     ));
     wait_until("all have started", || harness.live_processes().len() >= 6);
-    let bare =
-        std::fs::read_to_string(harness.attempt_dir().join("work/bare")).unwrap().trim().parse().unwrap();
+    let bare = std::fs::read_to_string(harness.attempt_dir().join("work/bare")).unwrap().trim().parse().unwrap();
     harness.send_orders(vec![with_stop(&attempt_order, 500)]);
     assert_eq!(harness.wait_for_exit(), Exit::Signal(9));
     harness.assert_no_live_processes();
@@ -44,9 +43,8 @@ fn a_stop_kills_the_process_group_and_processes_that_left_it() {
 
 #[test]
 fn a_task_that_handles_term_gets_its_grace() {
-    let (mut harness, attempt_order) = start_and_wait_for_output(script(
-        "trap 'sleep 0.5; echo saved; exit 7' TERM; echo ready; sleep 300 & wait",
-    ));
+    let (mut harness, attempt_order) =
+        start_and_wait_for_output(script("trap 'sleep 0.5; echo saved; exit 7' TERM; echo ready; sleep 300 & wait"));
     harness.send_orders(vec![with_stop(&attempt_order, 20_000)]);
     assert_eq!(harness.wait_for_exit(), Exit::Code(7));
     assert!(harness.reported_exits()[0].1, "a stop was ordered");
@@ -100,8 +98,7 @@ fn a_stopping_attempt_can_get_a_shorter_grace() {
 
 #[test]
 fn an_attempt_with_a_shortened_grace_may_still_exit_by_itself() {
-    let saves_on_term =
-        "trap 'while [ ! -e go ]; do sleep 0.05; done; exit 7' TERM; echo ready; sleep 300 & wait";
+    let saves_on_term = "trap 'while [ ! -e go ]; do sleep 0.05; done; exit 7' TERM; echo ready; sleep 300 & wait";
     let (mut harness, attempt_order) = start_and_wait_for_output(script(saves_on_term));
     let long_stop = with_stop(&attempt_order, 60_000);
     harness.send_orders(vec![long_stop.clone()]);

@@ -186,8 +186,7 @@ mod tests {
     fn many_steps_forget_as_one_does() {
         let mut recent = DecayedUsage::default();
         recent.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
-        (1..=24 * 3_600)
-            .for_each(|second| recent.advance(0, Timestamp(24 * HOUR + second * 1_000), 24 * HOUR));
+        (1..=24 * 3_600).for_each(|second| recent.advance(0, Timestamp(24 * HOUR + second * 1_000), 24 * HOUR));
         assert!(recent.micro_gpus(0, Timestamp(48 * HOUR), 24 * HOUR).abs_diff(2_000_000) <= 2);
     }
 }

@@ -142,8 +142,7 @@ impl Tenant {
         // history is still useful.
         let half_life_ms = self.half_life_ms(half_life_ms).max(half_life_ms);
         self.members.retain(|_, member| {
-            member.live_jobs > 0
-                || member.decayed_usage.micro_gpus(member.held.gpu_milli, now, half_life_ms) > 0
+            member.live_jobs > 0 || member.decayed_usage.micro_gpus(member.held.gpu_milli, now, half_life_ms) > 0
         });
     }
 

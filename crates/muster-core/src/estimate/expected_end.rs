@@ -110,13 +110,8 @@ mod tests {
 
     #[test]
     fn limits_are_rounded_up_to_a_step() {
-        let cases = [
-            (1, MINUTE),
-            (MINUTE, MINUTE),
-            (MINUTE + 1, 2 * MINUTE),
-            (5 * HOUR, 6 * HOUR),
-            (8 * DAY, 14 * DAY),
-        ];
+        let cases =
+            [(1, MINUTE), (MINUTE, MINUTE), (MINUTE + 1, 2 * MINUTE), (5 * HOUR, 6 * HOUR), (8 * DAY, 14 * DAY)];
         for (limit, expected) in cases {
             assert_eq!(rounded_limit_ms(limit), expected, "{limit}");
         }

@@ -105,8 +105,7 @@ impl FragmentationModel {
     /// Build the model from the workload mix for nodes with the resources `node`. If such nodes have no eligible device
     /// for any task, all free capacity is useless and no node is better than another.
     pub fn of(mix: &[TaskClass], node: NodeFree<'_>) -> FragmentationModel {
-        let requested =
-            |tasks: &[&TaskClass]| tasks.iter().map(|task| task.weight * task.gpu_milli()).sum::<f64>();
+        let requested = |tasks: &[&TaskClass]| tasks.iter().map(|task| task.weight * task.gpu_milli()).sum::<f64>();
         let all: Vec<&TaskClass> = mix.iter().filter(|task| task.gpu_milli() > 0.0).collect();
         let tasks: Vec<&TaskClass> = all.iter().copied().filter(|task| task.suits).collect();
         let (all, requested) = (requested(&all), requested(&tasks));
@@ -206,9 +205,7 @@ impl ResourceCurve {
     /// The curve of a resource, given its amount on a node (`all`) and the request of each task. Empty if no task
     /// requests the resource: it never strands a device.
     fn of(tasks: &[&TaskClass], all: u64, resource: impl Fn(&TaskClass) -> u64) -> ResourceCurve {
-        let sum = |value: &dyn Fn(&TaskClass) -> f64| {
-            tasks.iter().map(|task| task.weight * value(task)).sum::<f64>()
-        };
+        let sum = |value: &dyn Fn(&TaskClass) -> f64| tasks.iter().map(|task| task.weight * value(task)).sum::<f64>();
         let requested = sum(&TaskClass::gpu_milli);
         let mean = sum(&|task| resource(task) as f64) / requested;
         if mean <= 0.0 {
@@ -353,8 +350,7 @@ mod tests {
         // Half of the tasks request 2 cores, half 16: with fewer than 16 cores left, only the small tasks fit.
         let model = of(&[demand(1, 1_000, 2, 0.5), demand(1, 1_000, 16, 0.5)]);
         let cost = |cores| {
-            model.expected_milli(free(cores - 2, &[1_000; 64]))
-                - model.expected_milli(free(cores, &[1_000; 64]))
+            model.expected_milli(free(cores - 2, &[1_000; 64])) - model.expected_milli(free(cores, &[1_000; 64]))
         };
         assert!(cost(8) > 4.0 * cost(128) && cost(128) > 0.0, "{} {}", cost(8), cost(128));
     }
@@ -380,11 +376,7 @@ mod tests {
         let model = of(&[demand(1, 1_000, 0, 1.0)]);
         assert_eq!(model.cpu.stranded(8_000.0, 0.0), 0.0);
         let model = of(&[demand(1, 1_000, 0, 0.9), demand(1, 1_000, 8, 0.1)]);
-        assert!(
-            model.expected_milli(free(0, &[1_000])) < 200.0,
-            "{}",
-            model.expected_milli(free(0, &[1_000]))
-        );
+        assert!(model.expected_milli(free(0, &[1_000])) < 200.0, "{}", model.expected_milli(free(0, &[1_000])));
     }
 
     #[test]
@@ -393,8 +385,7 @@ mod tests {
         let taken_from = |devices: &[u32], left: &[u32]| {
             model.expected_milli(free(63, left)) - model.expected_milli(free(64, devices))
         };
-        let of_an_empty_node =
-            taken_from(&[1_000; 8], &[300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000]);
+        let of_an_empty_node = taken_from(&[1_000; 8], &[300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000]);
         let of_one_in_use = taken_from(
             &[300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000],
             &[300, 300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000],

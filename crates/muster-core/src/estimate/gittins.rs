@@ -104,8 +104,7 @@ impl ClassHistory {
         let to = (number + NEIGHBOURS_EACH_SIDE + 1).min(self.next()).max(from);
         let position = move |number: u64| (number - self.first) as usize;
         let near = self.records.range(position(from)..position(to)).copied().zip(from..);
-        near.map(move |(record, other)| (other.abs_diff(number), record))
-            .filter(|(distance, _)| *distance > 0)
+        near.map(move |(record, other)| (other.abs_diff(number), record)).filter(|(distance, _)| *distance > 0)
     }
 }
 
@@ -166,10 +165,7 @@ impl<'a> RemainingTime<'a> {
 fn add(others: &mut [f64; SPANS], counts: &[u64; SPANS]) {
     let all: u64 = counts.iter().sum();
     if all > 0 {
-        others
-            .iter_mut()
-            .zip(counts)
-            .for_each(|(sum, count)| *sum += BACKGROUND_WEIGHT * *count as f64 / all as f64);
+        others.iter_mut().zip(counts).for_each(|(sum, count)| *sum += BACKGROUND_WEIGHT * *count as f64 / all as f64);
     }
 }
 
@@ -264,8 +260,7 @@ mod tests {
             }
         }
         let expected = expected(&history, Timestamp(0));
-        let (among_short, among_long) =
-            (expected.remaining_ms(Some(10), 0), expected.remaining_ms(Some(30), 0));
+        let (among_short, among_long) = (expected.remaining_ms(Some(10), 0), expected.remaining_ms(Some(30), 0));
         assert!((30 * SECOND..3 * MINUTE).contains(&among_short), "{among_short}");
         assert!(among_long > 10 * among_short, "{among_long}");
         assert!(expected.remaining_ms(Some(10), HOUR) > HOUR, "who outlives all like it is long");
@@ -295,11 +290,7 @@ mod tests {
         history.add_ended(3, HOUR);
         history.add_ended(20, HOUR);
         assert_eq!(
-            history
-                .neighbours(12)
-                .filter(|(_, record)| record.ended)
-                .map(|(distance, _)| distance)
-                .collect::<Vec<_>>(),
+            history.neighbours(12).filter(|(_, record)| record.ended).map(|(distance, _)| distance).collect::<Vec<_>>(),
             [8]
         );
     }

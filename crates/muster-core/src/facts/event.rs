@@ -420,17 +420,7 @@ pub enum RequeueCause {
 impl Event {
     pub(crate) fn gpu_health_changed(gpu: GpuId, health: GpuHealth, jobs: Vec<JobId>) -> Event {
         let GpuHealth { status, why, since: at, cooling_until, temperature_c, declared, reading } = health;
-        Event::GpuHealthChanged {
-            gpu,
-            status,
-            why,
-            cooling_until,
-            temperature_c,
-            declared,
-            reading,
-            jobs,
-            at,
-        }
+        Event::GpuHealthChanged { gpu, status, why, cooling_until, temperature_c, declared, reading, jobs, at }
     }
 
     /// The name of the event's kind in the journal and the tables.

@@ -99,9 +99,7 @@ pub enum Refusal {
     #[error("the queue is full: {waiting} jobs wait, {limit} are allowed")]
     QueueFull { waiting: u64, limit: u64 },
     /// The tenant has too many jobs that have not ended.
-    #[error(
-        "tenant `{tenant}` has {jobs} jobs that have not ended; {more} more would exceed its limit of {limit}"
-    )]
+    #[error("tenant `{tenant}` has {jobs} jobs that have not ended; {more} more would exceed its limit of {limit}")]
     TenantQueueFull {
         tenant: TenantId,
         jobs: u64,
@@ -191,7 +189,9 @@ impl Refusal {
                 None => "`muster policy show` lists the pools".into(),
             }),
             Refusal::UnknownPolicy { .. } => Some("`muster policy ls` lists the versions".into()),
-            Refusal::PoolInUse { .. } => Some("register the pool in the new policies, or cancel the jobs that wait for it".into()),
+            Refusal::PoolInUse { .. } => {
+                Some("register the pool in the new policies, or cancel the jobs that wait for it".into())
+            }
             Refusal::OverQuota { excess, .. } | Refusal::OverUserQuota { excess, .. } => Some(format!(
                 "request at most {} {}, or ask an admin to raise the quota",
                 excess.limit,
@@ -203,9 +203,9 @@ impl Refusal {
                  {tenant} --max-priority {asked}`)",
                 ceiling.priority
             )),
-            Refusal::NotOwner { owner, .. } => Some(format!(
-                "ask `{owner}`, the tenant-admin of its tenant, or an operator: only they may change it"
-            )),
+            Refusal::NotOwner { owner, .. } => {
+                Some(format!("ask `{owner}`, the tenant-admin of its tenant, or an operator: only they may change it"))
+            }
             Refusal::ReservedName { .. } => {
                 Some("choose another name: the audit log would show its acts as those of another actor".into())
             }
@@ -213,10 +213,9 @@ impl Refusal {
             Refusal::KeyReused { .. } => Some("send a new key with a new request".into()),
             Refusal::TenantBusy { .. } => Some("cancel its jobs or wait for them".into()),
             Refusal::GangsOff { .. } => Some("submit jobs of one task, or ask an operator".into()),
-            Refusal::NodeJoined { .. } => Some(
-                "change its labels, taints or state instead, or set the health of a GPU to `unhealthy`"
-                    .into(),
-            ),
+            Refusal::NodeJoined { .. } => {
+                Some("change its labels, taints or state instead, or set the health of a GPU to `unhealthy`".into())
+            }
             Refusal::NodeBusy { .. } => Some("drain it first, and wait for its jobs".into()),
             Refusal::GpuBusy { .. } => Some("wait until it is idle; `muster gpus` shows the jobs that hold it".into()),
             Refusal::QueueFull { .. } => Some("submit again later".into()),

@@ -164,12 +164,8 @@ impl Reason {
     pub fn code(&self) -> &'static str {
         match self {
             Reason::Capacity { .. } => "Capacity",
-            Reason::Fragmented { .. } | Reason::GangFragmented { .. } | Reason::LocalityUnmet { .. } => {
-                "Fragmented"
-            }
-            Reason::Share { needs_milli, free_milli, .. } if *free_milli >= u64::from(*needs_milli) => {
-                "Fragmented"
-            }
+            Reason::Fragmented { .. } | Reason::GangFragmented { .. } | Reason::LocalityUnmet { .. } => "Fragmented",
+            Reason::Share { needs_milli, free_milli, .. } if *free_milli >= u64::from(*needs_milli) => "Fragmented",
             Reason::Share { .. } => "Capacity",
             Reason::Partition { .. } => "Partition",
             Reason::QuotaTenant { .. } | Reason::Budget { .. } => "QuotaTenant",
@@ -209,10 +205,7 @@ impl Reason {
                 format!("each task group of the gang fits alone, but its {tasks} tasks do not fit together")
             }
             Reason::GangFragmented { tasks, gpus_each: 0, fitting_tasks } => {
-                format!(
-                    "needs {} at once; there is room for {fitting_tasks}",
-                    many(u64::from(*tasks), "task")
-                )
+                format!("needs {} at once; there is room for {fitting_tasks}", many(u64::from(*tasks), "task"))
             }
             Reason::GangFragmented { tasks, gpus_each, fitting_tasks } => format!(
                 "needs {} with {} each at once; there is room for {fitting_tasks}",
@@ -303,11 +296,7 @@ impl Reason {
             }
             Reason::ArrayLimit { running, limit } => {
                 let running = u64::from(*running);
-                format!(
-                    "{} of the array {} running; the limit is {limit}",
-                    many(running, "job"),
-                    are(running)
-                )
+                format!("{} of the array {} running; the limit is {limit}", many(running, "job"), are(running))
             }
             Reason::Held { by, why } if why.is_empty() => format!("held by {by}"),
             Reason::Held { by, why } => format!("held by {by}: {why}"),
@@ -323,9 +312,7 @@ impl Reason {
             Reason::Infeasible { problem } => {
                 format!("cannot start on this cluster even when it is empty: {problem}")
             }
-            Reason::Considering => {
-                "submitted after the last planning round; the next round considers it".to_string()
-            }
+            Reason::Considering => "submitted after the last planning round; the next round considers it".to_string(),
         }
     }
 }
@@ -346,12 +333,12 @@ fn overspent(spent: Spent, budget: Budget) -> Vec<String> {
     let over = |spent: u64, limit: Option<u64>, format: fn(u64) -> String| {
         limit.filter(|limit| spent >= *limit).map(|limit| (format(spent), format(limit)))
     };
-    let gpu_hours = over(spent.gpu_ms, budget.gpu_ms, hours)
-        .map(|(spent, limit)| format!("{spent} of {limit} GPU-hours"));
-    let energy = over(spent.energy_mj, budget.energy_mj, kilowatt_hours)
-        .map(|(spent, limit)| format!("{spent} of {limit} kWh"));
-    let cost = over(spent.cost_micro, budget.cost_micro, money)
-        .map(|(spent, limit)| format!("{spent} of {limit} in money"));
+    let gpu_hours =
+        over(spent.gpu_ms, budget.gpu_ms, hours).map(|(spent, limit)| format!("{spent} of {limit} GPU-hours"));
+    let energy =
+        over(spent.energy_mj, budget.energy_mj, kilowatt_hours).map(|(spent, limit)| format!("{spent} of {limit} kWh"));
+    let cost =
+        over(spent.cost_micro, budget.cost_micro, money).map(|(spent, limit)| format!("{spent} of {limit} in money"));
     gpu_hours.into_iter().chain(energy).chain(cost).collect()
 }
 

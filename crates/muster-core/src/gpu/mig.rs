@@ -152,8 +152,7 @@ impl MigTable {
 
     /// The starts at which one more instance of a profile fits into a layout. The layout must be legal.
     pub fn free_starts(&self, layout: &MigLayout, profile: u8) -> impl Iterator<Item = u8> + use<> {
-        let wanted =
-            self.profiles.get(usize::from(profile)).filter(|wanted| self.may_have_more(layout, wanted));
+        let wanted = self.profiles.get(usize::from(profile)).filter(|wanted| self.may_have_more(layout, wanted));
         let taken = self.instances(layout).fold(0, |taken, (start, each)| taken | each.span(start));
         let free = move |wanted: &'static Profile| {
             wanted.starts.iter().copied().filter(move |start| wanted.span(*start) & taken == 0)
@@ -172,9 +171,7 @@ impl MigTable {
     pub fn smallest_profile(&self, memory_mib: u64, compute_milli: u32) -> Option<u8> {
         let enough = |index: &u8| {
             let profile = &self.profiles[usize::from(*index)];
-            profile.is_plain()
-                && profile.memory_mib >= memory_mib
-                && self.compute_milli(*index) >= compute_milli
+            profile.is_plain() && profile.memory_mib >= memory_mib && self.compute_milli(*index) >= compute_milli
         };
         let size = |index: &u8| {
             let profile = &self.profiles[usize::from(*index)];
@@ -226,8 +223,7 @@ impl MigTable {
         if count > u64::from(self.memory_slices) {
             return None;
         }
-        let more: Vec<u8> =
-            wanted.iter().flat_map(|(profile, count)| (0..*count).map(|_| *profile)).collect();
+        let more: Vec<u8> = wanted.iter().flat_map(|(profile, count)| (0..*count).map(|_| *profile)).collect();
         let mut best: Option<(u32, Reverse<MigLayout>)> = None;
         self.place_all(keep, None, &more, &mut |layout| {
             let found = (self.possibilities(&layout), Reverse(layout));
@@ -278,8 +274,7 @@ impl MigTable {
     fn may_have_more(&self, layout: &MigLayout, wanted: &Profile) -> bool {
         let media_taken = || self.instances(layout).any(|(_, each)| each.has_media_extensions());
         self.count(layout, wanted) < usize::from(wanted.instances_max)
-            && self.compute_wanted(layout) + u32::from(wanted.compute_slices)
-                <= u32::from(self.compute_slices)
+            && self.compute_wanted(layout) + u32::from(wanted.compute_slices) <= u32::from(self.compute_slices)
             && !(wanted.has_media_extensions() && media_taken())
     }
 
@@ -299,9 +294,8 @@ impl MigTable {
     /// The number of placements of plain profiles that are still possible, weighted by memory slices.
     fn possibilities(&self, layout: &MigLayout) -> u32 {
         let plain = (0..).zip(self.profiles).filter(|(_, profile)| profile.is_plain());
-        let weighted = plain.map(|(index, profile)| {
-            u32::from(profile.memory_slices) * self.free_starts(layout, index).count() as u32
-        });
+        let weighted = plain
+            .map(|(index, profile)| u32::from(profile.memory_slices) * self.free_starts(layout, index).count() as u32);
         weighted.sum()
     }
 
@@ -324,13 +318,7 @@ impl MigTable {
 
     /// Visits every way to place further instances. Equal profiles are adjacent and placed in ascending order of start,
     /// so no layout is visited twice.
-    fn place_all(
-        &self,
-        layout: &MigLayout,
-        last: Option<Instance>,
-        more: &[u8],
-        visit: &mut impl FnMut(MigLayout),
-    ) {
+    fn place_all(&self, layout: &MigLayout, last: Option<Instance>, more: &[u8], visit: &mut impl FnMut(MigLayout)) {
         let Some((profile, rest)) = more.split_first() else { return visit(layout.clone()) };
         let from = last.filter(|last| last.profile == *profile).map_or(0, |last| last.start);
         for start in self.free_starts(layout, *profile).filter(|start| *start >= from) {

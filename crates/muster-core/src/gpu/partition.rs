@@ -39,8 +39,7 @@ pub fn laid_out(gpu: &GpuFacts, profiles: &[String]) -> Result<Vec<MigInstance>,
     let wanted: Vec<(u8, u32)> =
         profiles.iter().map(|name| Ok((profile_of(table, gpu, name)?, 1))).collect::<Result<_, String>>()?;
     let layout = table.layout_for(&MigLayout::default(), &wanted);
-    let layout =
-        layout.ok_or_else(|| format!("`{}` has no room for {} at once", gpu.model, profiles.join(", ")))?;
+    let layout = layout.ok_or_else(|| format!("`{}` has no room for {} at once", gpu.model, profiles.join(", ")))?;
     Ok(named(table, &layout))
 }
 

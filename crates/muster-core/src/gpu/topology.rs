@@ -112,8 +112,7 @@ impl LocalityRequirement {
 
     /// True if devices with this locality meet the requirement.
     pub fn allows(self, locality: Locality) -> bool {
-        (!self.same_numa || locality.is_same_numa())
-            && (self.nvlink != Nvlink::Required || locality.is_joined())
+        (!self.same_numa || locality.is_same_numa()) && (self.nvlink != Nvlink::Required || locality.is_joined())
     }
 
     /// The rank of a locality in the order of preference; lower is better.
@@ -225,13 +224,10 @@ impl NodeTopology {
     /// This is an equivalence relation, so comparing with one device of a class is enough.
     fn interchangeable(&self) -> Vec<u64> {
         let same_groups = |a: usize, b: usize| {
-            let mut groups =
-                self.numa.iter().map(|(_, group)| group).chain(&self.sockets).chain(&self.switches);
+            let mut groups = self.numa.iter().map(|(_, group)| group).chain(&self.sockets).chain(&self.switches);
             groups.all(|group| (group >> a) & 1 == (group >> b) & 1)
         };
-        let alike = |a: usize, b: usize| {
-            same_groups(a, b) && self.nvlink[a] & !(1 << b) == self.nvlink[b] & !(1 << a)
-        };
+        let alike = |a: usize, b: usize| same_groups(a, b) && self.nvlink[a] & !(1 << b) == self.nvlink[b] & !(1 << a);
         let mut classes: Vec<u64> = Vec::new();
         for device in ones(self.all) {
             match classes.iter_mut().find(|class| alike(class.trailing_zeros() as usize, device)) {

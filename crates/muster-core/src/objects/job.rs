@@ -18,8 +18,7 @@ use crate::time::Timestamp;
 pub use attempt::{Attempt, NodeReport, NodeReports, PlacedTask, StopCause, Stopping};
 pub use outcome::{Exit, Outcome};
 pub use spec::{
-    CheckpointRule, Dependency, DependencyWhen, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup,
-    Topology,
+    CheckpointRule, Dependency, DependencyWhen, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
 };
 
 /// A live job: waiting, running or ending.

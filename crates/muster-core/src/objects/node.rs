@@ -240,9 +240,7 @@ impl Node {
         let lease = Lease { job, slot: Slot::of(task) };
         for gpu in &task.gpus {
             let leases = &mut self.holders[usize::from(*gpu)];
-            let Ok(index) = leases.binary_search(&lease) else {
-                panic!("{job} does not hold {}/gpu-{gpu}", self.id)
-            };
+            let Ok(index) = leases.binary_search(&lease) else { panic!("{job} does not hold {}/gpu-{gpu}", self.id) };
             leases.remove(index);
         }
     }
@@ -277,8 +275,7 @@ impl Node {
 
     /// True if this GPU may get jobs, apart from existing leases. An event ends a cooling period.
     pub fn gpu_usable(&self, index: usize) -> bool {
-        let usable =
-            |health: &GpuHealth| health.status != GpuStatus::Unhealthy && health.cooling_until.is_none();
+        let usable = |health: &GpuHealth| health.status != GpuStatus::Unhealthy && health.cooling_until.is_none();
         self.gpu_health.get(index).is_some_and(usable)
     }
 }

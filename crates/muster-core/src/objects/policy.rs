@@ -50,8 +50,7 @@ impl Hook {
     /// Hooks called once per bucket before any job of the bucket starts.
     pub const OF_BUCKETS: [Hook; 4] = [Hook::Admit, Hook::Priority, Hook::Score, Hook::Power];
     /// Hooks called for a job before it starts. The answer for one job does not apply to another.
-    pub const BEFORE_START: [Hook; 5] =
-        [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Power];
+    pub const BEFORE_START: [Hook; 5] = [Hook::Admit, Hook::Priority, Hook::Score, Hook::Victims, Hook::Power];
 
     /// The name of the policy function.
     pub fn as_str(self) -> &'static str {

@@ -44,8 +44,7 @@ impl Shape {
     /// The shape without locality requirements; they become preferences.
     pub fn without_locality(&self) -> Shape {
         let topology = Topology::Any;
-        let locality =
-            if self.locality.is_required() { self.locality.as_preference() } else { self.locality };
+        let locality = if self.locality.is_required() { self.locality.as_preference() } else { self.locality };
         Shape { topology, locality, ..self.clone() }
     }
 

@@ -12,12 +12,7 @@ use crate::state::policy_answers::PolicyAnswer;
 use crate::state::usage::policy_limits::PolicyLimitHeld;
 
 /// The reasons, apart from capacity, why the jobs of a bucket may not start.
-pub(crate) fn blockers(
-    draft: &Draft,
-    bucket: &Bucket,
-    policy: PolicyAnswer,
-    request: &Request,
-) -> Vec<Reason> {
+pub(crate) fn blockers(draft: &Draft, bucket: &Bucket, policy: PolicyAnswer, request: &Request) -> Vec<Reason> {
     let mut found = Vec::new();
     found.extend(draft.state.policy_blocker(bucket, policy));
     found.extend(array_limit(draft, bucket));

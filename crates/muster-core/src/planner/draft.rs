@@ -265,13 +265,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Propose an eviction. The demand of the preemptor counts as held from now on.
-    pub fn propose_eviction(
-        &mut self,
-        bucket: &Bucket,
-        request: &Request,
-        placement: &Placement,
-        eviction: Eviction,
-    ) {
+    pub fn propose_eviction(&mut self, bucket: &Bucket, request: &Request, placement: &Placement, eviction: Eviction) {
         let demand = self.demand(request, placement);
         self.shares.hold(Consumer::of_bucket(bucket), demand, &placement.tasks);
         self.shares.usage.take_models(&bucket.tenant, &placement.tasks);

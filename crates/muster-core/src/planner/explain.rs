@@ -50,9 +50,8 @@ pub(crate) fn explain_blocked(mut draft: Draft) -> Planned {
             reasons.extend(capacity_reasons(&draft, &facts, waiting, &request));
         } else {
             let shared = by_shape.entry((head.bucket.shape.clone(), waiting.end));
-            reasons.extend(
-                shared.or_insert_with(|| capacity_reasons(&draft, &facts, waiting, &request)).iter().cloned(),
-            );
+            reasons
+                .extend(shared.or_insert_with(|| capacity_reasons(&draft, &facts, waiting, &request)).iter().cloned());
         }
         verdicts.add(head.bucket.clone(), Verdict { reasons });
     }
@@ -81,9 +80,7 @@ fn quota_of_instance(draft: &Draft, bucket: &Bucket, waiting: WaitingJob) -> Vec
     let request = draft.unlimited_request(bucket).filter(|request| request.may_hold_instances);
     let Some(request) = request.filter(|_| draft.limits_devices(bucket)) else { return Vec::new() };
     let placement = place::find_placement(draft, &request, waiting.end);
-    placement
-        .map(|placement| admit::quota(draft, bucket, draft.demand(&request, &placement)))
-        .unwrap_or_default()
+    placement.map(|placement| admit::quota(draft, bucket, draft.demand(&request, &placement))).unwrap_or_default()
 }
 
 /// Facts that are the same for every shape.
@@ -123,12 +120,7 @@ impl ClusterFacts {
 }
 
 /// Why the job has no placement; empty if it has one.
-fn capacity_reasons(
-    draft: &Draft,
-    facts: &ClusterFacts,
-    waiting: WaitingJob,
-    request: &Request,
-) -> Vec<Reason> {
+fn capacity_reasons(draft: &Draft, facts: &ClusterFacts, waiting: WaitingJob, request: &Request) -> Vec<Reason> {
     if !request.feasible || (request.matches.is_empty() && !request.model_limits.is_empty()) {
         return infeasible(draft, request);
     }
@@ -152,12 +144,7 @@ fn infeasible(draft: &Draft, request: &Request) -> Vec<Reason> {
 
 /// The first other job, or the window, that free eligible space is kept for: reserved for a later start, or earmarked
 /// until victims are gone.
-fn held_for_others(
-    draft: &Draft,
-    facts: &ClusterFacts,
-    waiting: WaitingJob,
-    request: &Request,
-) -> Option<Reason> {
+fn held_for_others(draft: &Draft, facts: &ClusterFacts, waiting: WaitingJob, request: &Request) -> Option<Reason> {
     let reserved = || {
         let placement = place::find_placement(draft, request, ExpectedEnd::NOW)?;
         let holder = |task: &PlacedTask| draft.reservations.first_on(&task.node, waiting.job, waiting.end);
@@ -165,8 +152,7 @@ fn held_for_others(
     };
     let reserved = if draft.reservations.is_empty() { None } else { reserved() };
     let on_one = || earmarked_on_one_node(draft, facts, waiting, request);
-    let on_many =
-        || if request.may_span() { earmarked_on_many_nodes(draft, facts, waiting, request) } else { None };
+    let on_many = || if request.may_span() { earmarked_on_many_nodes(draft, facts, waiting, request) } else { None };
     let earmarked = || on_one().or_else(on_many).map(|job| Reason::Reservation { job });
     reserved.or_else(earmarked)
 }
@@ -176,24 +162,17 @@ fn reservation_reason(draft: &Draft, holder: ReservationOwner) -> Reason {
         ReservationOwner::Job(job) => Reason::Reservation { job },
         ReservationOwner::Window(index) => {
             let window = draft.state.windows.values().nth(index as usize);
-            let named =
-                |window: &Window| Reason::Window { window: window.name.clone(), why: window.why.clone() };
+            let named = |window: &Window| Reason::Window { window: window.name.clone(), why: window.why.clone() };
             window.map_or(Reason::Considering, named)
         }
     }
 }
 
-fn earmarked_on_one_node(
-    draft: &Draft,
-    facts: &ClusterFacts,
-    waiting: WaitingJob,
-    request: &Request,
-) -> Option<JobId> {
+fn earmarked_on_one_node(draft: &Draft, facts: &ClusterFacts, waiting: WaitingJob, request: &Request) -> Option<JobId> {
     let fits = |(node, (_, space)): &(&NodeId, &(JobId, ResourceVec))| {
         let entry = draft.space.resources.entry(node).filter(|entry| entry.open);
-        let found = entry.and_then(|entry| {
-            Some((request.match_for(&entry.kind).filter(|found| found.holds_gang)?, entry.free))
-        });
+        let found = entry
+            .and_then(|entry| Some((request.match_for(&entry.kind).filter(|found| found.holds_gang)?, entry.free)));
         found.is_some_and(|(found, free)| request.fits(found, free.plus(*space)))
     };
     let holders = facts.earmarked.iter().filter(fits).map(|(_, (first, _))| *first);
@@ -222,8 +201,7 @@ fn earmarked_on_many_nodes(
 
 /// What is missing: GPUs in total, GPUs on one node, or locality, cores or memory although enough GPUs are free.
 fn shortage(draft: &Draft, waiting: WaitingJob, request: &Request) -> Reason {
-    if let Some(reason) =
-        locality_unmet(draft, waiting, request).or_else(|| no_fraction_free(draft, waiting, request))
+    if let Some(reason) = locality_unmet(draft, waiting, request).or_else(|| no_fraction_free(draft, waiting, request))
     {
         return reason;
     }
@@ -305,11 +283,9 @@ fn gang_fragmented(draft: &Draft, waiting: WaitingJob, request: &Request) -> Rea
             let (tasks, each) = &request.shape.groups[group];
             Reason::GangFragmented { tasks: *tasks, gpus_each: each.gpus, fitting_tasks: fitting as u32 }
         }
-        None => Reason::GangFragmented {
-            tasks: request.shape.tasks(),
-            gpus_each: 0,
-            fitting_tasks: request.shape.tasks(),
-        },
+        None => {
+            Reason::GangFragmented { tasks: request.shape.tasks(), gpus_each: 0, fitting_tasks: request.shape.tasks() }
+        }
     }
 }
 

@@ -44,12 +44,7 @@ pub fn fair_shares(state: &State, now: Timestamp) -> BTreeMap<TenantId, FairShar
 }
 
 /// The fair share of a member of a tenant, and the priority penalty of the member's jobs.
-pub(crate) fn member_share(
-    state: &State,
-    now: Timestamp,
-    tenant: &TenantId,
-    user: &str,
-) -> (Option<FairShare>, u32) {
+pub(crate) fn member_share(state: &State, now: Timestamp, tenant: &TenantId, user: &str) -> (Option<FairShare>, u32) {
     let usage = TenantUsage::of(state);
     let tree = FairShareTree::of(state, now, &usage, None);
     (tree.fair_share(&usage, tenant, user), tree.penalty(&usage, tenant, user))
@@ -69,11 +64,7 @@ pub(crate) struct TenantShares<'a> {
 
 impl<'a> TenantShares<'a> {
     /// The shares in the state. The owner of a hypothetical job counts as having jobs.
-    pub fn of(
-        state: &'a State,
-        now: Timestamp,
-        hypothetical: Option<&HypotheticalJob<'_>>,
-    ) -> TenantShares<'a> {
+    pub fn of(state: &'a State, now: Timestamp, hypothetical: Option<&HypotheticalJob<'_>>) -> TenantShares<'a> {
         let usage = Usage::of(state, now);
         let tree = FairShareTree::of(state, now, &usage.tenants, hypothetical);
         TenantShares { usage, tree }
@@ -128,12 +119,9 @@ impl FairShareTree {
         usage: &TenantUsage,
         hypothetical: Option<&HypotheticalJob<'_>>,
     ) -> FairShareTree {
-        let mut nodes: Vec<ShareNode> =
-            std::iter::repeat_with(ShareNode::default).take(usage.len()).collect();
+        let mut nodes: Vec<ShareNode> = std::iter::repeat_with(ShareNode::default).take(usage.len()).collect();
         let entitlements = Entitlements::of(state, usage, hypothetical);
-        for (tenant, node) in
-            state.tenants.values().filter_map(|tenant| Some((tenant, usage.node_of(&tenant.id)?)))
-        {
+        for (tenant, node) in state.tenants.values().filter_map(|tenant| Some((tenant, usage.node_of(&tenant.id)?))) {
             let half_life_ms = tenant.half_life_ms(state.settings.usage_half_life_ms);
             let recent = tenant.decayed_usage.micro_gpus(tenant.held.gpu_milli, now, half_life_ms);
             nodes[node].contested = entitlements.is_contested(tenant, usage);
@@ -202,8 +190,7 @@ impl FairShareTree {
     /// The load of a member against an equal part of the tenant's entitlement; `None` if no other member has jobs.
     fn load_of_member(&self, tenant: &ShareNode, user: &str) -> Option<u64> {
         let (held, recent) = tenant.members.by_name.get(user).copied().unwrap_or_default();
-        let used =
-            ratio(held, self.total.gpu_milli).midpoint(ratio(recent, self.total.gpu_milli * MICRO_PER_MILLI));
+        let used = ratio(held, self.total.gpu_milli).midpoint(ratio(recent, self.total.gpu_milli * MICRO_PER_MILLI));
         let busy = tenant.members.busy;
         (busy > 1).then(|| load(used, tenant.entitled / busy))
     }
@@ -220,12 +207,7 @@ impl FairShareTree {
 }
 
 impl Members {
-    fn of(
-        tenant: &Tenant,
-        now: Timestamp,
-        half_life_ms: i64,
-        hypothetical: Option<&HypotheticalJob<'_>>,
-    ) -> Members {
+    fn of(tenant: &Tenant, now: Timestamp, half_life_ms: i64, hypothetical: Option<&HypotheticalJob<'_>>) -> Members {
         let has_jobs = |name: &str| tenant.members.get(name).is_some_and(|member| member.live_jobs > 0);
         let hypothetical = hypothetical.filter(|job| job.tenant == &tenant.id && !has_jobs(job.user));
         let busy = tenant.members.values().filter(|member| member.live_jobs > 0).count();
@@ -248,11 +230,7 @@ struct Entitlements<'a> {
 }
 
 impl<'a> Entitlements<'a> {
-    fn of(
-        state: &'a State,
-        usage: &TenantUsage,
-        hypothetical: Option<&HypotheticalJob<'_>>,
-    ) -> Entitlements<'a> {
+    fn of(state: &'a State, usage: &TenantUsage, hypothetical: Option<&HypotheticalJob<'_>>) -> Entitlements<'a> {
         let busy = state.tenants.values().filter(|tenant| tenant.live_jobs > 0).map(|tenant| &tenant.id);
         let busy: Vec<&TenantId> = busy.chain(hypothetical.map(|job| job.tenant)).collect();
         let working: BTreeSet<&TenantId> =

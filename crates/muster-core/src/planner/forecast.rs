@@ -45,10 +45,7 @@ impl Forecast {
         let (started, until) = self.reach?;
         let per_job = until.since(self.at).checked_div(started as i64)?;
         let middle = per_job.saturating_mul(position as i64);
-        Some(StartRange {
-            from: until.max(self.at.plus(middle / 2)),
-            to: until.plus(middle.saturating_mul(2)),
-        })
+        Some(StartRange { from: until.max(self.at.plus(middle / 2)), to: until.plus(middle.saturating_mul(2)) })
     }
 
     /// All ranges, by job.
@@ -147,8 +144,7 @@ impl SimulatedFuture {
     }
 
     fn start(&mut self, id: JobId) {
-        let Some((job, attempt)) = self.state.jobs.get(&id).and_then(|job| Some((job, job.attempt()?)))
-        else {
+        let Some((job, attempt)) = self.state.jobs.get(&id).and_then(|job| Some((job, job.attempt()?))) else {
             return;
         };
         self.ends.insert((self.end(job, attempt), id));
@@ -170,8 +166,7 @@ impl SimulatedFuture {
     /// Advance to the next end of an attempt, wake time of a job or end of a window. False if there is none.
     fn advance(&mut self) -> bool {
         let end = self.ends.first().map(|(end, _)| *end);
-        let windows =
-            self.state.windows.values().map(|window| window.until).filter(|until| *until > self.now);
+        let windows = self.state.windows.values().map(|window| window.until).filter(|until| *until > self.now);
         let next = end.into_iter().chain(self.state.queue.next_wake()).chain(windows).min();
         let Some(next) = next else { return false };
         let began = self.now;

@@ -184,12 +184,7 @@ impl<'a> RankContext<'a> {
     }
 
     /// The rank of a ready job.
-    pub fn rank(
-        self,
-        bucket: &Bucket,
-        bucket_priority: BucketPriority,
-        (key, size): (QueueKey, u64),
-    ) -> Rank {
+    pub fn rank(self, bucket: &Bucket, bucket_priority: BucketPriority, (key, size): (QueueKey, u64)) -> Rank {
         self.rank_of(bucket, bucket_priority, key, size, self.state.jobs.get(&key.1))
     }
 
@@ -441,8 +436,7 @@ impl<'a> QueueHead<'a> {
         if self.rank.class == PriorityClass::Overdue {
             return false;
         }
-        let plain =
-            context.rank_without_wait(self.bucket, bucket_priority, (self.queue_key, self.size_gpu_ms));
+        let plain = context.rank_without_wait(self.bucket, bucket_priority, (self.queue_key, self.size_gpu_ms));
         let rank = Rank { effective: self.effective_priority, ..plain }.of_returning(self.returning);
         let before = std::mem::replace(&mut self.rank, rank);
         self.rank < before
@@ -455,20 +449,9 @@ mod tests {
 
     #[test]
     fn aging_starts_late_grows_by_the_minute_and_is_bounded() {
-        let settings = Settings {
-            aging_after_ms: 5 * MINUTE,
-            aging_per_minute: 10,
-            aging_max: 50,
-            ..Settings::default()
-        };
-        let cases = [
-            (0, 0),
-            (5 * MINUTE, 0),
-            (6 * MINUTE, 10),
-            (6 * MINUTE + MINUTE / 2, 15),
-            (i64::MAX, 50),
-            (-7, 0),
-        ];
+        let settings =
+            Settings { aging_after_ms: 5 * MINUTE, aging_per_minute: 10, aging_max: 50, ..Settings::default() };
+        let cases = [(0, 0), (5 * MINUTE, 0), (6 * MINUTE, 10), (6 * MINUTE + MINUTE / 2, 15), (i64::MAX, 50), (-7, 0)];
         for (waited_ms, expected) in cases {
             assert_eq!(aging(&settings, waited_ms), expected, "{waited_ms}");
         }

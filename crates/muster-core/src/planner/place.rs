@@ -44,12 +44,7 @@ pub(crate) fn find_placement(draft: &Draft, request: &Request, end: ExpectedEnd)
 }
 
 /// The same, with the cost that policies add for the gang.
-fn find_for(
-    draft: &Draft,
-    policy: Option<PolicyAnswer>,
-    request: &Request,
-    end: ExpectedEnd,
-) -> Option<Placement> {
+fn find_for(draft: &Draft, policy: Option<PolicyAnswer>, request: &Request, end: ExpectedEnd) -> Option<Placement> {
     let usable = |node: &NodeId, free| draft.usable(node, free, end);
     let healthy = |node: &NodeId, free| Some(draft.space.without_degraded(node, usable(node, free)?));
     let any = || find_among(draft, policy, request, &usable);
@@ -73,12 +68,7 @@ pub(crate) fn find_excluding(
     find_among(draft, None, request, &usable)
 }
 
-fn find_among(
-    draft: &Draft,
-    policy: Option<PolicyAnswer>,
-    request: &Request,
-    usable: &Usable,
-) -> Option<Placement> {
+fn find_among(draft: &Draft, policy: Option<PolicyAnswer>, request: &Request, usable: &Usable) -> Option<Placement> {
     let on_one = cheapest_node(draft, policy, request, usable);
     let on_many = || multi_node::find(draft.state, &draft.space.resources, request, usable);
     on_one.or_else(|| if request.may_span() { on_many() } else { None })
@@ -95,12 +85,7 @@ struct NodeClass<'a> {
 }
 
 /// The placement of the whole gang on the node with the lowest cost.
-fn cheapest_node(
-    draft: &Draft,
-    policy: Option<PolicyAnswer>,
-    request: &Request,
-    usable: &Usable,
-) -> Option<Placement> {
+fn cheapest_node(draft: &Draft, policy: Option<PolicyAnswer>, request: &Request, usable: &Usable) -> Option<Placement> {
     let classes = request.single_node_matches().flat_map(|found| {
         let answered_milli = policy.map(|policy| policy.cost_milli(&found.kind));
         let classes = draft.space.resources.classes_of(&found.kind);
@@ -109,8 +94,7 @@ fn cheapest_node(
     });
     let classes: Vec<NodeClass> = classes.collect();
     let assignments_max = ASSIGNMENTS_TRIED_MAX / classes.len().max(1);
-    let fits =
-        classes.iter().filter_map(|class| cheapest_of_class(draft, request, class, assignments_max, usable));
+    let fits = classes.iter().filter_map(|class| cheapest_of_class(draft, request, class, assignments_max, usable));
     fits.min_by(|one, other| one.key().cmp(&other.key())).map(|fit| {
         let score = fit.placement.terms.breakdown(&draft.state.settings.weights, classes.len() as u32);
         let placement = Placement::on_one_node(request, fit.node, fit.found, &fit.placement.assignments);

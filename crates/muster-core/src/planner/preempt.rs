@@ -102,11 +102,7 @@ pub(crate) struct EvictionProposal {
     pub victims: Vec<JobId>,
 }
 
-fn best_on_one_node(
-    draft: &mut Draft,
-    preemptor: Preemptor,
-    reach: PreemptionReach,
-) -> Option<EvictionProposal> {
+fn best_on_one_node(draft: &mut Draft, preemptor: Preemptor, reach: PreemptionReach) -> Option<EvictionProposal> {
     match draft.shares.usage.limits_victims() || draft.distinguishes_victims {
         // Borrowed usage changes with every start of any tenant, and policies answer for single jobs: earlier options
         // are stale.
@@ -120,11 +116,7 @@ fn best_on_one_node(
 }
 
 /// Evictions on several nodes. A preemptor with less reach than one that found none finds none either.
-fn best_multi_node(
-    draft: &mut Draft,
-    preemptor: Preemptor,
-    reach: PreemptionReach,
-) -> Option<EvictionProposal> {
+fn best_multi_node(draft: &mut Draft, preemptor: Preemptor, reach: PreemptionReach) -> Option<EvictionProposal> {
     let (head, request) = (preemptor.head, preemptor.request);
     let own_victims = draft.shares.usage.limits_victims() || draft.distinguishes_victims;
     let cacheable = !own_victims && !draft.limits_devices(head.bucket);
@@ -139,11 +131,7 @@ fn best_multi_node(
     proposal
 }
 
-fn best_cached_proposal(
-    draft: &mut Draft,
-    preemptor: Preemptor,
-    reach: PreemptionReach,
-) -> Option<EvictionProposal> {
+fn best_cached_proposal(draft: &mut Draft, preemptor: Preemptor, reach: PreemptionReach) -> Option<EvictionProposal> {
     let bucket = preemptor.head.bucket;
     let known = draft.take_eviction_options(bucket);
     // A preemptor with less reach than one without options has none either: in a round nothing grows.
@@ -161,11 +149,7 @@ fn best_cached_proposal(
     proposal
 }
 
-pub(crate) fn best_option(
-    draft: &Draft,
-    preemptor: Preemptor,
-    options: &EvictionOptions,
-) -> Option<EvictionProposal> {
+pub(crate) fn best_option(draft: &Draft, preemptor: Preemptor, options: &EvictionOptions) -> Option<EvictionProposal> {
     let node = &options.best()?.node;
     let candidates = draft.caches.candidates.as_ref()?.nodes.get(node)?;
     let (victims, assignments) = minimal_victims_on(draft, preemptor, node, candidates)?;

@@ -36,13 +36,11 @@ pub(crate) fn propose(draft: &mut Draft) {
     if unmet.is_empty() {
         return;
     }
-    let idle: Vec<IdleGpu> =
-        draft.space.resources.nodes().flat_map(|(node, _)| idle_on(draft, node)).collect();
+    let idle: Vec<IdleGpu> = draft.space.resources.nodes().flat_map(|(node, _)| idle_on(draft, node)).collect();
     let mut proposals = Vec::new();
     for idle in &idle {
         if proposals.len() < REPARTITIONINGS_MAX
-            && let Some(proposal) =
-                idle.repartitioning_for(&mut unmet, &|demand| may_have(draft, demand, idle))
+            && let Some(proposal) = idle.repartitioning_for(&mut unmet, &|demand| may_have(draft, demand, idle))
         {
             proposals.push(proposal);
         }
@@ -145,8 +143,7 @@ fn is_idle(draft: &Draft, node: &Node, free: ResourceVec, empty: ResourceVec, in
     let on_device = |space: ResourceVec| space.without_host().on_devices(1 << index);
     let untouched = on_device(free) == on_device(empty) && node.gpu_usable(usize::from(index));
     let since = node.partitions.get(&index).map(|partition| partition.since);
-    let cooled_down =
-        since.is_none_or(|since| draft.now.since(since) >= draft.state.settings.repartition_cooldown_ms);
+    let cooled_down = since.is_none_or(|since| draft.now.since(since) >= draft.state.settings.repartition_cooldown_ms);
     untouched && cooled_down
 }
 
@@ -188,8 +185,7 @@ impl IdleGpu<'_> {
     }
 
     fn suits(&self, demand: &PartitionDemand) -> bool {
-        let fits_host =
-            u64::from(demand.each.cpus) <= self.free.cpus && demand.each.memory_mib <= self.free.memory_mib;
+        let fits_host = u64::from(demand.each.cpus) <= self.free.cpus && demand.each.memory_mib <= self.free.memory_mib;
         let reserved = self.reserved_for.iter().any(|job| *job != demand.job);
         match demand.whole {
             _ if !fits_host || reserved => false,
@@ -214,20 +210,14 @@ impl IdleGpu<'_> {
     }
 
     /// Profiles for as many demands as fit, in the order of the demands, which are removed. More profiles fill the GPU.
-    fn profiles_for(
-        &self,
-        demands: &mut Vec<PartitionDemand>,
-        may_have: &dyn Fn(&PartitionDemand) -> bool,
-    ) -> Vec<u8> {
+    fn profiles_for(&self, demands: &mut Vec<PartitionDemand>, may_have: &dyn Fn(&PartitionDemand) -> bool) -> Vec<u8> {
         let mut chosen: Vec<u8> = Vec::new();
         let fits = |chosen: &[u8], more: u8| {
-            let all: Vec<(u8, u32)> =
-                chosen.iter().copied().chain([more]).map(|profile| (profile, 1)).collect();
+            let all: Vec<(u8, u32)> = chosen.iter().copied().chain([more]).map(|profile| (profile, 1)).collect();
             self.table.layout_for(&MigLayout::default(), &all).is_some()
         };
         demands.retain(|demand| {
-            let profile =
-                self.profile_for(demand).filter(|profile| fits(&chosen, *profile) && may_have(demand));
+            let profile = self.profile_for(demand).filter(|profile| fits(&chosen, *profile) && may_have(demand));
             chosen.extend(profile);
             profile.is_none()
         });

@@ -66,8 +66,7 @@ impl Request {
             kind.could_hold(shape) || (shape.may_span() && shape.groups.iter().any(holds_a_task))
         });
         let matches: Vec<KindMatch> = kinds.map(|(kind, _)| KindMatch::new(capacity, kind, shape)).collect();
-        let may_hold_instances =
-            matches.iter().flat_map(|found| &found.eligible).any(Eligible::has_instances);
+        let may_hold_instances = matches.iter().flat_map(|found| &found.eligible).any(Eligible::has_instances);
         Request {
             shape: shape.clone(),
             demand: capacity.least_demand(shape.groups.iter().map(|(count, each)| (*count, each))),
@@ -142,12 +141,7 @@ impl Request {
     ///
     /// The quota left beyond the least demand of the gang is divided evenly among the tasks that share GPUs, whichever
     /// instances they get. This is simple and never exceeds the limit.
-    pub fn with_instances_within(
-        &self,
-        left: QuotaLeft,
-        models: &ModelLimitUsage,
-        tenant: &TenantId,
-    ) -> Request {
+    pub fn with_instances_within(&self, left: QuotaLeft, models: &ModelLimitUsage, tenant: &TenantId) -> Request {
         let sharing = self.shape.groups.iter().filter(|(_, each)| each.is_shared());
         let sharing = sharing.map(|(count, _)| u64::from(*count)).sum::<u64>().max(1);
         let more = |left: u64, least: u64| left.saturating_sub(least) / sharing;
@@ -211,8 +205,7 @@ impl Request {
 
 impl KindMatch {
     fn new(capacity: &ResourceIndex, kind: &Arc<Kind>, shape: &Shape) -> KindMatch {
-        let eligible: Vec<Eligible> =
-            shape.groups.iter().map(|(_, each)| kind.eligible(shape, each)).collect();
+        let eligible: Vec<Eligible> = shape.groups.iter().map(|(_, each)| kind.eligible(shape, each)).collect();
         let with_gpus = || shape.groups.iter().zip(&eligible).filter(|((_, each), _)| each.gpus > 0);
         let useful = with_gpus().fold(0, |all, (_, eligible)| all | eligible.devices());
         let useful_whole = with_gpus().fold(0, |all, (_, eligible)| all | eligible.gpus);

@@ -43,16 +43,8 @@ impl Bucket {
 
     /// A hash of all fields. A recorded answer names its bucket by it.
     pub fn key(&self) -> String {
-        let Bucket {
-            tenant,
-            user,
-            priority,
-            shape,
-            limit_ms,
-            budget_limit_ms,
-            array,
-            policy_attributes: attributes,
-        } = self;
+        let Bucket { tenant, user, priority, shape, limit_ms, budget_limit_ms, array, policy_attributes: attributes } =
+            self;
         let mut text = format!(
             "Bucket {{ tenant: {tenant:?}, user: {user:?}, priority: {priority:?}, shape: {shape:?}, \
              limit_ms: {limit_ms:?}, array: {array:?} }}"
@@ -65,9 +57,9 @@ impl Bucket {
         }
         // FNV-1a: short and equal on all platforms. In a collision an answer for a job that has changed since
         // would be accepted; nothing worse.
-        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash = text
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         format!("{hash:016x}")
     }
 }

@@ -41,8 +41,7 @@ impl DeviceAssignment {
         match self {
             DeviceAssignment::Whole(gpus) => ResourceVec::of_gpus(gpus),
             DeviceAssignment::Fraction { device, part } => {
-                ResourceVec { fractions: GpuFractions::of(device, part), ..ResourceVec::default() }
-                    .normalised()
+                ResourceVec { fractions: GpuFractions::of(device, part), ..ResourceVec::default() }.normalised()
             }
             DeviceAssignment::Instance { device, start } => {
                 ResourceVec { instances: instance(device, start), ..ResourceVec::default() }

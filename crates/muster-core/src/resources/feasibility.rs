@@ -64,10 +64,7 @@ fn gang_infeasible(capacity: &ResourceIndex, shape: &Shape) -> (String, String) 
         let most = capacity.kinds().map(tasks_on).fold(0, u64::saturating_add);
         if most < u64::from(*count) {
             let tasks = format!("{count} tasks{} at once", with_gpus(&one));
-            return (
-                format!("all nodes together could not hold {tasks}"),
-                format!("ask for at most {most} tasks"),
-            );
+            return (format!("all nodes together could not hold {tasks}"), format!("ask for at most {most} tasks"));
         }
     }
     let problem = "all nodes together could not hold all task groups of the job at once".to_string();
@@ -84,8 +81,7 @@ fn isolation_infeasible(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     };
     let (nearest, kind) = [Isolation::Memory, Isolation::None].into_iter().find_map(offered)?;
     let problem = format!("no eligible GPU can be shared with isolation `{}`", requested.as_str());
-    let nearest =
-        format!("ask for isolation `{}` ({}), or for a whole GPU", nearest.as_str(), example(capacity, kind));
+    let nearest = format!("ask for isolation `{}` ({}), or for a whole GPU", nearest.as_str(), example(capacity, kind));
     Some((problem, nearest))
 }
 
@@ -158,8 +154,7 @@ fn wrong_pool(capacity: &ResourceIndex, shape: &Shape) -> Problem {
 
 fn nothing_comes_close(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
     let kinds = capacity.kinds().map(|(kind, _)| kind.as_ref());
-    let largest =
-        kinds.max_by_key(|kind| (kind.taints.is_empty(), kind.gpus.len(), kind.cpus, kind.memory_mib));
+    let largest = kinds.max_by_key(|kind| (kind.taints.is_empty(), kind.gpus.len(), kind.cpus, kind.memory_mib));
     let problem = format!(
         "no node has {}{}, {} CPU cores and {} MiB of memory together",
         gpus(shape),

@@ -122,8 +122,7 @@ impl ResourceIndex {
         self.count_free(&entry, u32::wrapping_add);
         self.milliwatts += milliwatts;
         let mix = &self.mix;
-        let index =
-            self.kinds.entry(kind).or_insert_with_key(|kind| KindIndex::new(kind.fragmentation_model(mix)));
+        let index = self.kinds.entry(kind).or_insert_with_key(|kind| KindIndex::new(kind.fragmentation_model(mix)));
         index.registered += 1;
         if entry.open {
             index.insert(entry.free, &node.id);
@@ -184,8 +183,7 @@ impl ResourceIndex {
         for (node, entry) in nodes.filter_map(|node| self.nodes.get_key_value(node)) {
             let fragmentation =
                 || self.kinds.get(&entry.kind).map(|index| index.fragmentation.clone()).unwrap_or_default();
-            let index =
-                part.kinds.entry(entry.kind.clone()).or_insert_with(|| KindIndex::new(fragmentation()));
+            let index = part.kinds.entry(entry.kind.clone()).or_insert_with(|| KindIndex::new(fragmentation()));
             index.registered += 1;
             if entry.open {
                 index.insert(entry.free, node);
@@ -203,8 +201,7 @@ impl ResourceIndex {
             index.remove(entry.free, node);
             index.insert(free, node);
             if let Some(rack_nodes) = entry.rack.as_ref().and_then(|rack| self.racks.get_mut(rack)) {
-                rack_nodes.free_gpus =
-                    rack_nodes.free_gpus + free.gpus.count_ones() - entry.free.gpus.count_ones();
+                rack_nodes.free_gpus = rack_nodes.free_gpus + free.gpus.count_ones() - entry.free.gpus.count_ones();
             }
         }
         entry.free = free;
@@ -221,8 +218,7 @@ impl ResourceIndex {
         entry.open = open;
         let gpus = entry.free.gpus.count_ones();
         if let Some(rack_nodes) = entry.rack.as_ref().and_then(|rack| self.racks.get_mut(rack)) {
-            rack_nodes.free_gpus =
-                if open { rack_nodes.free_gpus + gpus } else { rack_nodes.free_gpus - gpus };
+            rack_nodes.free_gpus = if open { rack_nodes.free_gpus + gpus } else { rack_nodes.free_gpus - gpus };
         }
     }
 
@@ -294,9 +290,7 @@ impl ResourceIndex {
     /// again for tasks that need whole devices.
     fn could_repartition_for(&self, shape: &Shape) -> bool {
         match &shape.groups[..] {
-            [(1, each)] if each.is_shared() => {
-                self.kinds.keys().any(|kind| kind.could_repartition_for(shape, each))
-            }
+            [(1, each)] if each.is_shared() => self.kinds.keys().any(|kind| kind.could_repartition_for(shape, each)),
             [(_, each)] if each.whole_gpus() > 0 => self.could_hold_unpartitioned(shape),
             _ => false,
         }
@@ -338,8 +332,7 @@ fn could_span<'a>(shape: &Shape, kinds: impl Iterator<Item = (&'a Kind, usize)> 
         kinds.map(|(kind, nodes)| of(kind).saturating_mul(nodes as u64)).fold(0, u64::saturating_add)
     };
     let groups = &mut shape.groups.iter();
-    groups
-        .all(|(count, each)| sum(&|kind| u64::from(kind.could_hold_tasks(shape, each))) >= u64::from(*count))
+    groups.all(|(count, each)| sum(&|kind| u64::from(kind.could_hold_tasks(shape, each))) >= u64::from(*count))
         && sum(&|kind| kind.gpus.len() as u64) >= u64::from(shape.whole_gpus())
         && sum(&|kind| u64::from(kind.cpus)) >= shape.cpus()
         && sum(&|kind| kind.memory_mib) >= shape.memory_mib()
@@ -381,9 +374,7 @@ pub fn placed_tasks(
     let groups = (0..).zip(&shape.groups);
     let ranks = groups.flat_map(|(group, (count, each))| (0..*count).map(move |_| (group, each)));
     let tasks = (0..).zip(ranks.zip(assignments));
-    tasks
-        .map(|(rank, ((group, each), assignment))| kind.placed(each, (rank, group), node, *assignment))
-        .collect()
+    tasks.map(|(rank, ((group, each), assignment))| kind.placed(each, (rank, group), node, *assignment)).collect()
 }
 
 /// The bit mask of device indexes. No node has more than 64 devices.

@@ -154,9 +154,8 @@ impl GpuKind {
         if !self.has_requested_model(each) {
             return Vec::new();
         }
-        let enough = |one: &&InstanceKind| {
-            one.memory_mib >= each.gpu_memory_mib && one.compute_milli >= each.gpu_compute_milli
-        };
+        let enough =
+            |one: &&InstanceKind| one.memory_mib >= each.gpu_memory_mib && one.compute_milli >= each.gpu_compute_milli;
         let mut found: Vec<&InstanceKind> = self.instances.iter().filter(enough).collect();
         found.sort_by_key(|one| (one.compute_milli, one.memory_mib, one.start));
         found
@@ -198,9 +197,8 @@ impl Eligible {
 
     /// A copy with only those instances for which `wanted` holds.
     pub fn with_instances(&self, kind: &Kind, wanted: impl Fn(&GpuKind, &InstanceKind) -> bool) -> Eligible {
-        let is_wanted = |(device, start): &(u8, u8)| {
-            kind.instance(*device, *start).is_some_and(|(gpu, one)| wanted(gpu, one))
-        };
+        let is_wanted =
+            |(device, start): &(u8, u8)| kind.instance(*device, *start).is_some_and(|(gpu, one)| wanted(gpu, one));
         let instances: Vec<(u8, u8)> = self.instances.iter().copied().filter(is_wanted).collect();
         let bits = instances.iter().map(|(device, start)| instance(*device, *start));
         Eligible { instance_bits: bits.fold(0, |all, one| all | one), instances, ..self.clone() }
@@ -231,13 +229,12 @@ impl Eligible {
         // A required locality applies to the whole gang: `fit` enforces it.
         let whole = || self.topology.choose(free.gpus & self.gpus, each.gpus, self.locality.as_preference());
         let whole = if each.is_shared() { None } else { whole() };
-        let shares = (0..).zip(self.fractions).filter(move |(device, part)| {
-            *part != GpuFraction::NONE && free.fraction_of(*device).holds(*part)
-        });
+        let shares = (0..)
+            .zip(self.fractions)
+            .filter(move |(device, part)| *part != GpuFraction::NONE && free.fraction_of(*device).holds(*part));
         let shares = shares.map(|(device, part)| DeviceAssignment::Fraction { device, part });
         let instances = self.instances.iter().map(|(device, start)| (*device, *start));
-        let instances =
-            instances.filter(move |(device, start)| free.instances & instance(*device, *start) != 0);
+        let instances = instances.filter(move |(device, start)| free.instances & instance(*device, *start) != 0);
         let instances = instances.map(|(device, start)| DeviceAssignment::Instance { device, start });
         whole.map(DeviceAssignment::Whole).into_iter().chain(shares).chain(instances)
     }
@@ -252,10 +249,9 @@ impl Eligible {
     ) -> Option<Vec<DeviceAssignment>> {
         let mut assignments: Vec<DeviceAssignment> = match each.is_shared() {
             true => self.assignments(each, free).collect(),
-            false => device_sets(free.gpus & self.gpus, each.gpus, max)?
-                .into_iter()
-                .map(DeviceAssignment::Whole)
-                .collect(),
+            false => {
+                device_sets(free.gpus & self.gpus, each.gpus, max)?.into_iter().map(DeviceAssignment::Whole).collect()
+            }
         };
         assignments.sort_unstable();
         Some(assignments)
@@ -286,14 +282,10 @@ impl Eligible {
     pub fn tasks_that_fit(&self, each: &Resources, free: ResourceVec) -> u32 {
         let times = |have: u64, each: u64| have.checked_div(each).unwrap_or(u64::from(u32::MAX));
         let gpus = match each.is_shared() {
-            false => times(
-                u64::from(self.topology.most(free.gpus & self.gpus, self.locality)),
-                u64::from(each.gpus),
-            ),
+            false => times(u64::from(self.topology.most(free.gpus & self.gpus, self.locality)), u64::from(each.gpus)),
             true => u64::from(self.shares_in(free)),
         };
-        let fit =
-            gpus.min(times(free.cpus, u64::from(each.cpus))).min(times(free.memory_mib, each.memory_mib));
+        let fit = gpus.min(times(free.cpus, u64::from(each.cpus))).min(times(free.memory_mib, each.memory_mib));
         u32::try_from(fit).unwrap_or(u32::MAX)
     }
 
@@ -321,8 +313,8 @@ impl Kind {
     pub fn empty(&self) -> ResourceVec {
         let devices = (0..).zip(&self.gpus);
         let whole = devices.clone().filter(|(_, gpu)| !gpu.partitioned);
-        let instances = devices
-            .flat_map(|(device, gpu)| gpu.instances.iter().map(move |one| instance(device, one.start)));
+        let instances =
+            devices.flat_map(|(device, gpu)| gpu.instances.iter().map(move |one| instance(device, one.start)));
         ResourceVec {
             gpus: whole.fold(0, |mask, (device, _): (u8, _)| mask | 1 << device),
             instances: instances.fold(0, |all, one| all | one),
@@ -359,8 +351,7 @@ impl Kind {
             instances.extend(gpu.instances_for(each).into_iter().map(|one| (device, one)));
         }
         instances.sort_by_key(|(device, one)| (one.compute_milli, one.memory_mib, *device, one.start));
-        eligible.instances =
-            instances.into_iter().map(|(device, one): (u8, _)| (device, one.start)).collect();
+        eligible.instances = instances.into_iter().map(|(device, one): (u8, _)| (device, one.start)).collect();
         let bits = eligible.instances.iter().map(|(device, start)| instance(*device, *start));
         eligible.instance_bits = bits.fold(0, |all, one| all | one);
         eligible
@@ -441,8 +432,7 @@ impl Kind {
 
     /// Assignments for all tasks of the gang in the free resources of one node; `None` if they do not fit.
     pub fn fit(&self, shape: &Shape, free: ResourceVec) -> Option<Vec<DeviceAssignment>> {
-        let eligible: Vec<Eligible> =
-            shape.groups.iter().map(|(_, each)| self.eligible(shape, each)).collect();
+        let eligible: Vec<Eligible> = shape.groups.iter().map(|(_, each)| self.eligible(shape, each)).collect();
         fit(shape, &eligible, free)
     }
 
@@ -455,10 +445,7 @@ impl Kind {
 
     /// The task class of one entry of the workload mix, as seen by nodes of this kind.
     fn task_class(&self, each: &Resources, count: u64) -> TaskClass {
-        let gpu = self
-            .gpus
-            .iter()
-            .find(|gpu| gpu.has_requested_model(each) && gpu.memory_mib >= each.gpu_memory_mib);
+        let gpu = self.gpus.iter().find(|gpu| gpu.has_requested_model(each) && gpu.memory_mib >= each.gpu_memory_mib);
         let memory = match gpu {
             Some(gpu) if each.is_shared() => each.memory_milli(gpu.memory_mib),
             _ => each.gpu_compute_milli,
@@ -511,9 +498,11 @@ impl Kind {
     /// Whether a repartition of some device could create an eligible instance for a task that shares.
     pub fn could_repartition_for(&self, shape: &Shape, each: &Resources) -> bool {
         self.admits(shape)
-            && self.gpus.iter().take(PARTITIONED_GPUS_MAX as usize).any(|gpu| {
-                gpu.is_in(shape.pool.as_deref(), PoolCheck::Ever) && gpu.could_repartition_for(each)
-            })
+            && self
+                .gpus
+                .iter()
+                .take(PARTITIONED_GPUS_MAX as usize)
+                .any(|gpu| gpu.is_in(shape.pool.as_deref(), PoolCheck::Ever) && gpu.could_repartition_for(each))
     }
 
     /// The number of devices in the bit mask `devices` that are of a model.

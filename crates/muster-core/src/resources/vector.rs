@@ -96,8 +96,7 @@ impl ResourceVec {
     /// Devices of which the vector contains the whole, a fraction or an instance, as a bit mask.
     pub fn touched_devices(self) -> u64 {
         let shared = self.fractions.iter().fold(self.gpus, |gpus, (device, _)| gpus | 1 << device);
-        let partitioned =
-            (0..PARTITIONED_GPUS_MAX).filter(|device| self.instances >> (16 * device) & 0xffff != 0);
+        let partitioned = (0..PARTITIONED_GPUS_MAX).filter(|device| self.instances >> (16 * device) & 0xffff != 0);
         partitioned.fold(shared, |gpus, device| gpus | 1 << device)
     }
 
@@ -114,11 +113,7 @@ impl ResourceVec {
     /// The resources that a placed task uses.
     pub fn used_by(spec: &JobSpec, task: &PlacedTask) -> ResourceVec {
         let each = &spec.tasks[task.group as usize].each;
-        ResourceVec {
-            cpus: u64::from(each.cpus),
-            memory_mib: each.memory_mib,
-            ..ResourceVec::devices_of(task)
-        }
+        ResourceVec { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..ResourceVec::devices_of(task) }
     }
 
     /// The devices that a placed task uses.
@@ -158,12 +153,9 @@ impl ResourceVec {
         // A lease on a MIG instance that no longer exists holds the whole device.
         let removed = |(device, leases): &(u8, &Vec<Lease>)| {
             let instance = |lease: &Lease| matches!(lease.slot, Slot::Instance { .. });
-            leases
-                .iter()
-                .any(|lease| instance(lease) && lease.slot.on(*device).instances & empty.instances == 0)
+            leases.iter().any(|lease| instance(lease) && lease.slot.on(*device).instances & empty.instances == 0)
         };
-        let removed =
-            (0..).zip(&node.holders).filter(removed).fold(0, |mask, (device, _): (u8, _)| mask | 1 << device);
+        let removed = (0..).zip(&node.holders).filter(removed).fold(0, |mask, (device, _): (u8, _)| mask | 1 << device);
         ResourceVec {
             cpus: u64::from(node.facts.cpus).saturating_sub(node.cpus_held),
             memory_mib: node.facts.memory_mib.saturating_sub(node.memory_mib_held),
@@ -175,12 +167,7 @@ impl ResourceVec {
         (self.gpus, self.fractions)
     }
 
-    fn joined(
-        self,
-        (gpus, parts): DeviceFractions,
-        host: fn(u64, u64) -> u64,
-        other: ResourceVec,
-    ) -> ResourceVec {
+    fn joined(self, (gpus, parts): DeviceFractions, host: fn(u64, u64) -> u64, other: ResourceVec) -> ResourceVec {
         ResourceVec {
             gpus,
             fractions: parts,
@@ -207,8 +194,7 @@ impl Slot {
             Slot::Whole => ResourceVec::of_gpus(mask(&[device])),
             Slot::Instance { start } => ResourceVec::default().with_instances(instance(device, start)),
             Slot::Fraction(part) => {
-                ResourceVec { fractions: GpuFractions::of(device, part), ..ResourceVec::default() }
-                    .normalised()
+                ResourceVec { fractions: GpuFractions::of(device, part), ..ResourceVec::default() }.normalised()
             }
         }
     }

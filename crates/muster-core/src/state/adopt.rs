@@ -147,13 +147,7 @@ impl State {
     }
 
     /// Windows, arrays, quotas, limits and budgets.
-    fn check_limits(
-        &self,
-        job: &Job,
-        tasks: &[PlacedTask],
-        now: Timestamp,
-        taken: &Taken,
-    ) -> Result<(), Rejection> {
+    fn check_limits(&self, job: &Job, tasks: &[PlacedTask], now: Timestamp, taken: &Taken) -> Result<(), Rejection> {
         let (spec, usage, demand) = (&job.spec, &taken.usage, job.spec.demand_of(tasks));
         let admitted = tasks.iter().all(|task| self.windows_admit(job, &task.node, now));
         require(admitted, Rejection::Window)?;
@@ -208,8 +202,7 @@ impl State {
         require(self.meets_locality(&shape, tasks), Rejection::Locality)?;
         let mut used: BTreeMap<&NodeId, ResourceVec> = BTreeMap::new();
         for task in tasks {
-            let entry =
-                self.resources.entry(&task.node).filter(|entry| entry.open && entry.kind.admits(&shape));
+            let entry = self.resources.entry(&task.node).filter(|entry| entry.open && entry.kind.admits(&shape));
             let entry = entry.ok_or(Rejection::NodeUnavailable)?;
             let free = free_on(&task.node).ok_or(Rejection::NodeUnavailable)?;
             let each = &job.spec.tasks[task.group as usize].each;
@@ -225,8 +218,7 @@ impl State {
             *used_by_gang = used_by_gang.plus(more);
             let left = free.minus(taken.claimed_by_others(&task.node, job.id));
             let devices = left.minus(before.without_host()).without_host().covers(more.without_host());
-            let host = before.cpus + more.cpus <= left.cpus
-                && before.memory_mib + more.memory_mib <= left.memory_mib;
+            let host = before.cpus + more.cpus <= left.cpus && before.memory_mib + more.memory_mib <= left.memory_mib;
             require(devices && host, Rejection::SpaceTaken)?;
         }
         Ok(())
@@ -242,8 +234,7 @@ impl State {
         let devices = devices.fold(0, |all, task| all | mask(&task.gpus));
         let near = one_node && shape.locality.allows(first.kind.topology.locality(devices));
         let rack = |task: &PlacedTask| self.resources.entry(&task.node).and_then(|entry| entry.rack.as_ref());
-        let one_rack =
-            one_node || tasks.iter().all(|task| rack(task).is_some() && rack(task) == rack(&tasks[0]));
+        let one_rack = one_node || tasks.iter().all(|task| rack(task).is_some() && rack(task) == rack(&tasks[0]));
         (near || !shape.locality.is_required()) && (one_rack || !shape.must_share_a_rack())
     }
 
@@ -253,12 +244,7 @@ impl State {
     }
 
     /// The events of an eviction, if every victim may be evicted and the preemptor fits afterwards.
-    fn adopt_eviction(
-        &self,
-        eviction: &Eviction,
-        now: Timestamp,
-        taken: &mut Taken,
-    ) -> Result<Vec<Event>, Rejection> {
+    fn adopt_eviction(&self, eviction: &Eviction, now: Timestamp, taken: &mut Taken) -> Result<Vec<Event>, Rejection> {
         let job = self.placeable(eviction.job, taken)?;
         let may_preempt = self.tenants.get(&job.spec.tenant).is_some_and(|tenant| tenant.config.may_preempt);
         require(self.settings.preemption && may_preempt, Rejection::PreemptionOff)?;

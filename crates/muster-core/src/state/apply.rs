@@ -132,15 +132,7 @@ impl State {
             }
             Event::NodeRemoved { node, at } => self.remove_node(node, *at),
             Event::GpuHealthChanged {
-                gpu,
-                status,
-                why,
-                cooling_until,
-                temperature_c,
-                declared,
-                reading,
-                at,
-                ..
+                gpu, status, why, cooling_until, temperature_c, declared, reading, at, ..
             } => {
                 let health = GpuHealth {
                     status: *status,
@@ -283,8 +275,7 @@ impl State {
 
     fn unindex_job(&mut self, job: &Job) {
         if job.is_queued()
-            && let Some(bucket) =
-                self.queue.remove(job, self.has_array_limit(job.id), &self.policies.bucket_criteria)
+            && let Some(bucket) = self.queue.remove(job, self.has_array_limit(job.id), &self.policies.bucket_criteria)
         {
             self.policies.answers.forget(&bucket);
         }
@@ -312,8 +303,7 @@ impl State {
     fn place(&mut self, id: JobId, mut attempt: Attempt) {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         attempt.milliwatts = self.milliwatts_of(&attempt.tasks);
-        attempt.gpu_milliwatts_max =
-            self.bucket_answer(&self.bucket(job)).and_then(|answer| answer.gpu_milliwatts);
+        attempt.gpu_milliwatts_max = self.bucket_answer(&self.bucket(job)).and_then(|answer| answer.gpu_milliwatts);
         let (spec, forecast, at) = (job.spec.clone(), job.first_forecast.clone(), attempt.placed_at);
         let demand = attempt.demand(&spec);
         for task in &attempt.tasks {
@@ -434,8 +424,7 @@ impl State {
         let Some(job) = self.jobs.get(&id) else { panic!("{id} does not exist") };
         let (spec, number) = (job.spec.clone(), job.class_number);
         // Only a job that ended by itself shows its full runtime.
-        if let (NextPhase::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping)
-        {
+        if let (NextPhase::Ended { .. }, Some(started), None) = (next, attempt.started_at, &attempt.stopping) {
             // A start reported after the end says nothing about the start: the placement is the better estimate.
             let began = if at < started { attempt.placed_at } else { started };
             let ran_ms = job.ran_ms.saturating_add(at.since(began));
@@ -552,8 +541,8 @@ impl State {
         if tenant.config.decay_milli_per_day != config.decay_milli_per_day {
             tenant.advance_all(at, half_life_ms);
         }
-        let regroups = (tenant.config.budget.is_set(), &tenant.config.parent)
-            != (config.budget.is_set(), &config.parent);
+        let regroups =
+            (tenant.config.budget.is_set(), &tenant.config.parent) != (config.budget.is_set(), &config.parent);
         tenant.config = config.clone();
         if regroups {
             self.regroup_by_limits();
@@ -597,8 +586,7 @@ impl State {
             node.partitions.clear();
             for (index, gpu) in facts.gpus.iter().enumerate() {
                 let known = before.facts.gpus.iter().position(|old| old.uuid == gpu.uuid);
-                node.gpu_health[index] =
-                    known.map_or(GpuHealth::healthy(at), |old| before.gpu_health[old].clone());
+                node.gpu_health[index] = known.map_or(GpuHealth::healthy(at), |old| before.gpu_health[old].clone());
                 let partition = known.and_then(|old| before.partitions.get(&(old as u8)));
                 node.partitions.extend(partition.map(|partition| (index as u8, partition.clone())));
             }

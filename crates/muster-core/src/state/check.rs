@@ -60,9 +60,7 @@ impl State {
                 actual.sort_unstable();
                 if *recorded != actual {
                     let gpu = format!("{}/gpu-{gpu}", node.id);
-                    found.push(Violation(format!(
-                        "{gpu} is held by {actual:?}, the node records {recorded:?}"
-                    )));
+                    found.push(Violation(format!("{gpu} is held by {actual:?}, the node records {recorded:?}")));
                 }
                 if !fit_on_one_device(recorded) {
                     found.push(Violation(format!("{}/gpu-{gpu} is oversubscribed: {recorded:?}", node.id)));
@@ -90,8 +88,7 @@ impl State {
             for task in &attempt.tasks {
                 let each = &job.spec.tasks[task.group as usize].each;
                 if task.gpus.len() != each.gpus as usize || !self.nodes.contains_key(&task.node) {
-                    found
-                        .push(Violation(format!("{} rank {} does not match its request", job.id, task.rank)));
+                    found.push(Violation(format!("{} rank {} does not match its request", job.id, task.rank)));
                 }
             }
             if attempt.number != job.attempts {
@@ -136,10 +133,7 @@ impl State {
         for (id, tenant) in &self.tenants {
             let (demand, live, placed) = held.remove(id).unwrap_or_default();
             if (demand, live, placed) != (tenant.held, tenant.live_jobs, tenant.placed_gpu_milli_ms) {
-                found.push(Violation(format!(
-                    "tenant {id} is miscounted: {:?}, actually {demand:?}",
-                    tenant.held
-                )));
+                found.push(Violation(format!("tenant {id} is miscounted: {:?}, actually {demand:?}", tenant.held)));
             }
         }
         for tenant in held.keys() {
@@ -216,10 +210,7 @@ impl State {
             ("answers", self.policies.answers.iter().all(|(bucket, _)| is_queued(bucket))),
             ("policy limits", self.policies.limits.keys().all(|tenant| waiting.contains(tenant))),
             ("pools", pools),
-            (
-                "exact limits",
-                fresh.policies.bucket_criteria.exact_limits == self.policies.bucket_criteria.exact_limits,
-            ),
+            ("exact limits", fresh.policies.bucket_criteria.exact_limits == self.policies.bucket_criteria.exact_limits),
             ("queue", fresh.queue == self.queue),
             ("resources", fresh.resources == self.resources),
             ("dependents", fresh.dependents == self.dependents),

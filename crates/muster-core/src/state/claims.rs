@@ -61,8 +61,6 @@ impl State {
     /// Devices of a node that may be leased once they are free, as bits.
     pub fn usable_gpus(&self, node: &NodeId) -> u64 {
         let Some(node) = self.nodes.get(node) else { return 0 };
-        (0..node.facts.gpus.len())
-            .filter(|index| node.gpu_usable(*index))
-            .fold(0, |mask, index| mask | 1 << index)
+        (0..node.facts.gpus.len()).filter(|index| node.gpu_usable(*index)).fold(0, |mask, index| mask | 1 << index)
     }
 }

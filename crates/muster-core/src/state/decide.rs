@@ -48,9 +48,7 @@ impl State {
                 self.decide_label(by, node, labels.as_ref(), taints.as_ref(), now)
             }
             Command::RemoveGpu { node, gpu } => self.decide_remove_gpu(by, node, *gpu, now),
-            Command::SetNodeState { node, status, why } => {
-                self.decide_node_state(by, node, *status, why, now)
-            }
+            Command::SetNodeState { node, status, why } => self.decide_node_state(by, node, *status, why, now),
             Command::RemoveNode { node } => self.decide_remove_node(node, now),
             Command::SetGpuHealth { node, gpu, status, why, cooling_until, temperature_c, jobs } => {
                 let update = HealthUpdate {
@@ -91,9 +89,7 @@ impl State {
                 at: now,
             }])),
             Command::Configure { settings } => Ok(self.decide_configure(settings, now)),
-            Command::ApplyPolicy { scope, bundle, why } => {
-                self.decide_apply_policy(by, why, scope, bundle, now)
-            }
+            Command::ApplyPolicy { scope, bundle, why } => self.decide_apply_policy(by, why, scope, bundle, now),
             Command::RollBackPolicy { scope, number, why } => {
                 self.decide_roll_back_policy(by, why, scope, *number, now)
             }

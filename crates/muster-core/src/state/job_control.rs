@@ -37,13 +37,7 @@ impl State {
         Ok(Decision { events, answer: Answer::Cancelled { stopping } })
     }
 
-    pub(super) fn decide_hold(
-        &self,
-        by: &Actor,
-        id: JobId,
-        why: &str,
-        now: Timestamp,
-    ) -> Result<Decision, Refusal> {
+    pub(super) fn decide_hold(&self, by: &Actor, id: JobId, why: &str, now: Timestamp) -> Result<Decision, Refusal> {
         let members = self.live_members(by, id, "hold", "waiting or running")?;
         let mut events = Vec::new();
         for job in members {
@@ -51,12 +45,7 @@ impl State {
                 Phase::Held { .. } => {}
                 Phase::Queued { .. } => {
                     self.drop_claim(job.id, "the preemptor is held", now, &mut events);
-                    events.push(Event::JobHeld {
-                        job: job.id,
-                        by: by.name.clone(),
-                        why: why.to_string(),
-                        at: now,
-                    });
+                    events.push(Event::JobHeld { job: job.id, by: by.name.clone(), why: why.to_string(), at: now });
                 }
                 Phase::Active(attempt) => {
                     let cause = StopCause::Held { by: by.name.clone(), why: why.to_string() };
@@ -69,8 +58,7 @@ impl State {
 
     pub(super) fn decide_release(&self, by: &Actor, id: JobId, now: Timestamp) -> Result<Decision, Refusal> {
         let members = self.live_members(by, id, "release", "held")?;
-        let held: Vec<&Job> =
-            members.iter().copied().filter(|job| matches!(job.phase, Phase::Held { .. })).collect();
+        let held: Vec<&Job> = members.iter().copied().filter(|job| matches!(job.phase, Phase::Held { .. })).collect();
         if held.is_empty() {
             return Err(wrong_phase(members[0], "release", "held"));
         }
@@ -210,12 +198,7 @@ impl State {
     }
 
     /// The outcome of the whole array, if `job` was its last live task.
-    fn array_outcome(
-        &self,
-        job: JobId,
-        outcome: Outcome,
-        arrays: &mut BTreeMap<u64, ArrayState>,
-    ) -> Option<Outcome> {
+    fn array_outcome(&self, job: JobId, outcome: Outcome, arrays: &mut BTreeMap<u64, ArrayState>) -> Option<Outcome> {
         job.index?;
         let array = match arrays.get_mut(&job.number) {
             Some(array) => array,

@@ -29,12 +29,7 @@ pub(super) struct HealthUpdate<'a> {
 }
 
 impl State {
-    pub(super) fn decide_register(
-        &self,
-        id: &NodeId,
-        facts: &NodeFacts,
-        now: Timestamp,
-    ) -> Result<Decision, Refusal> {
+    pub(super) fn decide_register(&self, id: &NodeId, facts: &NodeFacts, now: Timestamp) -> Result<Decision, Refusal> {
         check_facts(facts)?;
         let mut events = Vec::new();
         match self.nodes.get(id) {
@@ -43,11 +38,7 @@ impl State {
                 // Leases refer to devices by index, so the devices of a running job must not disappear.
                 return Err(Refusal::NodeBusy { node: id.clone(), jobs: node.jobs.len() });
             }
-            _ => events.push(Event::NodeRegistered {
-                node: id.clone(),
-                facts: Box::new(facts.clone()),
-                at: now,
-            }),
+            _ => events.push(Event::NodeRegistered { node: id.clone(), facts: Box::new(facts.clone()), at: now }),
         }
         events.extend(self.found_partitioned(id, facts, now));
         events.extend(self.node_returned(id, now));
@@ -198,11 +189,7 @@ impl State {
         }
         let claims = self.claims.iter().filter(|(_, claim)| claim.is_on(id));
         let mut events: Vec<Event> = claims
-            .map(|(job, _)| Event::ClaimEnded {
-                job: *job,
-                why: "a claimed node was removed".into(),
-                at: now,
-            })
+            .map(|(job, _)| Event::ClaimEnded { job: *job, why: "a claimed node was removed".into(), at: now })
             .collect();
         events.push(Event::NodeRemoved { node: id.clone(), at: now });
         Ok(Decision::done(events))
@@ -312,8 +299,7 @@ impl State {
             JobsOnGpu::Stop => StopCause::Cancelled { by, why },
         };
         for job in self.jobs_on_gpu(&gpu.node, gpu.index).iter().filter_map(|job| self.jobs.get(job)) {
-            let stop =
-                job.attempt().and_then(|attempt| self.stop_unless_ending(job, attempt, cause.clone(), now));
+            let stop = job.attempt().and_then(|attempt| self.stop_unless_ending(job, attempt, cause.clone(), now));
             decision.events.extend(stop);
         }
         decision
@@ -333,8 +319,7 @@ fn check_facts(facts: &NodeFacts) -> Result<(), Refusal> {
         return Err(Refusal::Invalid { field: "gpus", problem });
     }
     if facts.cpus > CPUS_MAX || facts.memory_mib > MEMORY_MIB_MAX {
-        let problem =
-            format!("{} CPU cores and {} MiB are more than any machine has", facts.cpus, facts.memory_mib);
+        let problem = format!("{} CPU cores and {} MiB are more than any machine has", facts.cpus, facts.memory_mib);
         return Err(Refusal::Invalid { field: "node", problem });
     }
     Ok(())

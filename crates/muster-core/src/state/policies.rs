@@ -12,8 +12,8 @@ use crate::nearest::nearest;
 use crate::objects::job::{Job, Outcome, StopCause};
 use crate::objects::node::Node;
 use crate::objects::policy::{
-    BundleVersion, FailedAttempt, FailureView, Hook, JobAnswer, POLICY_COST_MILLI_MAX, PolicyBundle,
-    PolicyScope, Retry, RetryAnswer, TenantLimit,
+    BundleVersion, FailedAttempt, FailureView, Hook, JobAnswer, POLICY_COST_MILLI_MAX, PolicyBundle, PolicyScope,
+    Retry, RetryAnswer, TenantLimit,
 };
 use crate::objects::settings::PRIORITY_MAX;
 use crate::policy::{BucketAnswer, DeviceCondition, Policies, ResolvedAnswer};
@@ -71,25 +71,13 @@ impl State {
     }
 
     /// The event that deactivates the policies of a deleted tenant, if it has any.
-    pub(super) fn tenant_policies_removed(
-        &self,
-        by: &Actor,
-        tenant: &TenantId,
-        now: Timestamp,
-    ) -> Option<Event> {
+    pub(super) fn tenant_policies_removed(&self, by: &Actor, tenant: &TenantId, now: Timestamp) -> Option<Event> {
         let scope = PolicyScope::Tenant(tenant.clone());
         self.policies.active(&scope)?;
         Some(self.applied(by, "the tenant was deleted", &scope, &Arc::default(), now))
     }
 
-    fn applied(
-        &self,
-        by: &Actor,
-        why: &str,
-        scope: &PolicyScope,
-        bundle: &Arc<PolicyBundle>,
-        at: Timestamp,
-    ) -> Event {
+    fn applied(&self, by: &Actor, why: &str, scope: &PolicyScope, bundle: &Arc<PolicyBundle>, at: Timestamp) -> Event {
         let version = BundleVersion {
             number: self.policies.next_number(),
             scope: scope.clone(),
@@ -108,8 +96,7 @@ impl State {
         }
         let unregistered = |pool: &&String| !bundle.rules.pools.contains_key(*pool);
         let waiting = self.jobs.values().filter(|job| job.attempt().is_none());
-        let mut stranded =
-            waiting.filter_map(|job| Some((job.id, job.spec.pool.as_ref().filter(unregistered)?)));
+        let mut stranded = waiting.filter_map(|job| Some((job.id, job.spec.pool.as_ref().filter(unregistered)?)));
         match stranded.next() {
             Some((job, pool)) => Err(Refusal::PoolInUse { pool: pool.clone(), job }),
             None => Ok(()),
@@ -139,8 +126,7 @@ impl State {
         let answers: Vec<JobAnswer> =
             answers.iter().filter(still_applies).cloned().map(|answer| self.bounded(answer)).collect();
         let tenants = self.tenants_to_limit();
-        let limits: Vec<TenantLimit> =
-            limits.iter().filter(|limit| tenants.contains(&limit.tenant)).cloned().collect();
+        let limits: Vec<TenantLimit> = limits.iter().filter(|limit| tenants.contains(&limit.tenant)).cloned().collect();
         let mut events = match answers.is_empty() && limits.is_empty() {
             true => Vec::new(),
             false => vec![Event::PolicyAnswered { bundles: bundles.to_vec(), answers, limits, at: now }],
@@ -170,12 +156,7 @@ impl State {
             return;
         }
         let wakes_at = answer.retry.as_ref().map_or(planned, |retry| retry.wakes_at(planned, now));
-        events.push(Event::RetryAnswered {
-            bundles: bundles.to_vec(),
-            answer: answer.clone(),
-            wakes_at,
-            at: now,
-        });
+        events.push(Event::RetryAnswered { bundles: bundles.to_vec(), answer: answer.clone(), wakes_at, at: now });
         if let Some(Retry::No { why }) = &answer.retry {
             let why = format!("{}; a policy refused the restart: {why}", exit_text(&failure.seen.exit));
             events.push(Event::JobEnded { job: answer.job, outcome: Outcome::Failed, why, at: now });
@@ -222,8 +203,7 @@ impl State {
         // A tenant's bundle may lower the priority of a job and not raise it.
         let most = if self.policies.cluster_answers(Hook::Priority) { PRIORITY_MAX } else { requested };
         let known = |(node, _): &(NodeId, i64)| self.nodes.contains_key(node);
-        let cost =
-            |(node, cost): (NodeId, i64)| (node, cost.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX));
+        let cost = |(node, cost): (NodeId, i64)| (node, cost.clamp(-POLICY_COST_MILLI_MAX, POLICY_COST_MILLI_MAX));
         JobAnswer {
             priority: answer.priority.map(|priority| priority.min(most)),
             costs: answer.costs.into_iter().filter(known).map(cost).collect(),
@@ -308,8 +288,7 @@ impl State {
         }
         let of_bucket = |(bucket, answer): (&Bucket, &BucketAnswer)| {
             let job = self.queue.bucket(bucket)?.first()?.1;
-            let costs =
-                answer.costs.iter().filter_map(|(kind, cost)| Some((nodes.get(kind)?.clone(), *cost)));
+            let costs = answer.costs.iter().filter_map(|(kind, cost)| Some((nodes.get(kind)?.clone(), *cost)));
             Some(JobAnswer {
                 job,
                 bucket: bucket.key(),
@@ -366,10 +345,8 @@ pub(super) fn pools_of(node: &Node, policies: &Policies) -> Vec<BTreeMap<String,
     }
     let devices = node.facts.gpus.iter().zip(&node.gpu_health);
     let of_device = |(gpu, health): (&crate::gpu::device::GpuFacts, &crate::gpu::device::GpuHealth)| {
-        let condition = DeviceCondition {
-            temperature_c: health.temperature_c,
-            health_milli: health.status.health_milli(),
-        };
+        let condition =
+            DeviceCondition { temperature_c: health.temperature_c, health_milli: health.status.health_milli() };
         policies.pools_of(&gpu.model, gpu.memory_mib, condition)
     };
     devices.map(of_device).collect()

@@ -67,8 +67,7 @@ impl State {
         let waits = self.queue.bucket(bucket).is_some();
         let blocker = |tenant: &Tenant| match self.policies.limits.get(&tenant.id) {
             Some(limited) => limited.blocked.clone().map(|why| Reason::Policy { why }),
-            None => (waits && self.policies.answers_hook(Hook::Limit, &tenant.id))
-                .then_some(Reason::PolicyUnasked),
+            None => (waits && self.policies.answers_hook(Hook::Limit, &tenant.id)).then_some(Reason::PolicyUnasked),
         };
         self.lineage(&bucket.tenant).find_map(blocker)
     }
@@ -76,8 +75,7 @@ impl State {
     /// True if the policy limits of a tenant and its ancestors are known.
     pub fn knows_limits(&self, tenant: &TenantId) -> bool {
         let known = |tenant: &Tenant| {
-            self.policies.limits.contains_key(&tenant.id)
-                || !self.policies.answers_hook(Hook::Limit, &tenant.id)
+            self.policies.limits.contains_key(&tenant.id) || !self.policies.answers_hook(Hook::Limit, &tenant.id)
         };
         !self.policies.limit_tenants() || self.lineage(tenant).all(known)
     }
@@ -104,11 +102,8 @@ impl State {
         }
         let orders = |rule: &Rule| matches!(rule, Rule::Priority { .. });
         let ruleset = self.policies.ruleset(&self.settings);
-        let has_victims_hook = self
-            .policies
-            .active_versions()
-            .into_iter()
-            .any(|version| version.bundle.hooks.contains(&Hook::Victims));
+        let has_victims_hook =
+            self.policies.active_versions().into_iter().any(|version| version.bundle.hooks.contains(&Hook::Victims));
         has_victims_hook || ruleset.is_some_and(|ruleset| ruleset.rules.iter().any(orders))
     }
 
@@ -132,8 +127,7 @@ impl State {
     pub(crate) fn policies_distinguish_nodes(&self) -> bool {
         let by_node = |rule: &Rule| {
             let by_temperature = matches!(rule, Rule::Balance { metric: Metric::Temperature, .. });
-            by_temperature
-                || matches!(rule, Rule::Distribution { strategy: DistributionStrategy::RoundRobin })
+            by_temperature || matches!(rule, Rule::Distribution { strategy: DistributionStrategy::RoundRobin })
         };
         let ruleset = self.policies.ruleset(&self.settings);
         ruleset.is_some_and(|ruleset| ruleset.rules.iter().any(by_node))

@@ -36,8 +36,7 @@ impl State {
         let ran_ms = now.since(attempt.placed_at);
         let below_min_runtime = ran_ms < self.settings.preemption_min_runtime_ms;
         let in_cooldown = victim.preemptions > 0 && ran_ms < self.settings.preemption_cooldown_ms;
-        let preempted_often =
-            tenant.config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
+        let preempted_often = tenant.config.preemptions_per_job_max.is_some_and(|max| victim.preemptions >= max);
         let stopping = attempt.stopping.is_some();
         let exempt = self.policies.exempts_from_preemption(&self.settings, &victim.spec);
         let protected = stopping || below_min_runtime || in_cooldown || preempted_often || exempt;
@@ -59,8 +58,8 @@ impl State {
     /// True if defragmentation may move a running job for a job of `priority`: the victim checkpoints, was not
     /// preempted before, and has no higher priority.
     pub(crate) fn may_be_moved(&self, victim: &Job, priority: u32) -> bool {
-        let saves = victim.spec.checkpoint.is_some()
-            || victim.attempt().is_some_and(|attempt| attempt.saved_at.is_some());
+        let saves =
+            victim.spec.checkpoint.is_some() || victim.attempt().is_some_and(|attempt| attempt.saved_at.is_some());
         saves && victim.preemptions == 0 && victim.spec.priority <= priority
     }
 }

@@ -56,19 +56,10 @@ impl State {
     }
 
     /// End one node's part of an attempt; with the last part the attempt ends.
-    pub(super) fn end_part(
-        &self,
-        job: &Job,
-        node: &NodeId,
-        end: &PartEnd,
-        now: Timestamp,
-        events: &mut Vec<Event>,
-    ) {
+    pub(super) fn end_part(&self, job: &Job, node: &NodeId, end: &PartEnd, now: Timestamp, events: &mut Vec<Event>) {
         let Some(attempt) = job.attempt() else { return };
         let others = attempt.nodes().into_iter().filter(|other| other != node);
-        let open = others
-            .filter(|other| !matches!(attempt.reports.get(other), Some(NodeReport::Ended { .. })))
-            .count();
+        let open = others.filter(|other| !matches!(attempt.reports.get(other), Some(NodeReport::Ended { .. }))).count();
         if open == 0 {
             events.push(self.attempt_ended(job, attempt, end, now));
             return;
@@ -115,16 +106,10 @@ impl State {
             Some(StopCause::Cancelled { by, why }) if why.is_empty() => {
                 ended(Outcome::Cancelled, format!("cancelled by {by}"))
             }
-            Some(StopCause::Cancelled { by, why }) => {
-                ended(Outcome::Cancelled, format!("cancelled by {by}: {why}"))
-            }
+            Some(StopCause::Cancelled { by, why }) => ended(Outcome::Cancelled, format!("cancelled by {by}: {why}")),
             Some(StopCause::TimeLimit) => ended(Outcome::Failed, "its time limit passed".to_string()),
-            Some(StopCause::Preempted { .. }) => {
-                NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None }
-            }
-            Some(StopCause::Requeued { .. }) => {
-                NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None }
-            }
+            Some(StopCause::Preempted { .. }) => NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None },
+            Some(StopCause::Requeued { .. }) => NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None },
             Some(StopCause::Held { by, why }) => NextPhase::Held { by: by.clone(), why: why.clone() },
             Some(StopCause::GangFailed) | None => {
                 self.asleep_until_retry_answer(job, self.next_by_exit(job, exit, now), now)
@@ -148,9 +133,7 @@ impl State {
         match exit {
             Exit::Code { code: 0 } => done(),
             Exit::NotStarted { why } => self.next_launch(job, why, now),
-            Exit::Unknown { why } if job.spec.on_node_lost != OnNodeLost::Wait => {
-                self.requeue_after_loss(job, why)
-            }
+            Exit::Unknown { why } if job.spec.on_node_lost != OnNodeLost::Wait => self.requeue_after_loss(job, why),
             _ if job.restarts < job.spec.restart.max_restarts => NextPhase::Queued {
                 because: RequeueCause::Restarted,
                 wakes_at: Some(now.plus(self.backoff_ms(job.restarts))),

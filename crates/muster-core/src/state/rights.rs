@@ -19,9 +19,7 @@ impl Actor {
             ActorKind::System | ActorKind::Local => true,
             ActorKind::Token { role, .. } if role.is_cluster_wide() => true,
             ActorKind::Token { role: Role::TenantAdmin, tenant, .. } => tenant.as_ref() == Some(&job.tenant),
-            ActorKind::Token { role, .. } => {
-                *role >= Role::Member && self.owns(job.tenant.as_str(), &job.user)
-            }
+            ActorKind::Token { role, .. } => *role >= Role::Member && self.owns(job.tenant.as_str(), &job.user),
         }
     }
 

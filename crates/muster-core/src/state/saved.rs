@@ -124,10 +124,7 @@ impl State {
         for ended in chunks(self.ended.iter()) {
             write(SavepointPiece::Ended(ended.into_iter().map(|(id, ended)| (*id, *ended)).collect()));
         }
-        let keys = self
-            .keys
-            .iter()
-            .flat_map(|(tenant, keys)| keys.iter().map(move |(key, used)| (tenant, key, used)));
+        let keys = self.keys.iter().flat_map(|(tenant, keys)| keys.iter().map(move |(key, used)| (tenant, key, used)));
         for keys in chunks(keys) {
             let owned = |(tenant, key, used): (&TenantId, &String, &IdempotencyRecord)| {
                 (tenant.clone(), key.clone(), used.clone())

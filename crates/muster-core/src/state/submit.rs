@@ -33,12 +33,7 @@ pub(super) const MEMORY_MIB_MAX: u64 = 1 << 40;
 const TIME_LIMIT_MS_MAX: i64 = 10 * 366 * 24 * 3_600_000;
 
 impl State {
-    pub(super) fn decide_submit(
-        &self,
-        by: &Actor,
-        request: &SubmitJob,
-        now: Timestamp,
-    ) -> Result<Decision, Refusal> {
+    pub(super) fn decide_submit(&self, by: &Actor, request: &SubmitJob, now: Timestamp) -> Result<Decision, Refusal> {
         if let Some(job) = self.already_accepted(request)? {
             return Ok(Decision { events: Vec::new(), answer: Answer::Job(job) });
         }
@@ -188,8 +183,7 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
 }
 
 fn check_tasks(tasks: &[TaskGroup]) -> Result<(), Refusal> {
-    let sum =
-        |of: fn(&TaskGroup) -> u32| tasks.iter().try_fold(0u32, |sum, group| sum.checked_add(of(group)));
+    let sum = |of: fn(&TaskGroup) -> u32| tasks.iter().try_fold(0u32, |sum, group| sum.checked_add(of(group)));
     match (sum(|group| group.count), sum(TaskGroup::count_most)) {
         (Some(1..=TASKS_MAX), Some(1..=TASKS_MAX)) => {}
         _ => return Err(invalid("tasks", format!("a gang has 1 to {TASKS_MAX} tasks"))),
@@ -197,8 +191,7 @@ fn check_tasks(tasks: &[TaskGroup]) -> Result<(), Refusal> {
     let is_inverted = |group: &&TaskGroup| group.count_max.is_some_and(|max| max < group.count);
     if let Some(group) = tasks.iter().find(is_inverted) {
         let most = group.count_max.unwrap_or_default();
-        let problem =
-            format!("`{}` needs {} tasks, so it cannot take at most {most}", group.name, group.count);
+        let problem = format!("`{}` needs {} tasks, so it cannot take at most {most}", group.name, group.count);
         return Err(invalid("tasks", problem));
     }
     tasks.iter().try_for_each(|group| check_resources(&group.each))
@@ -234,8 +227,7 @@ fn check_share(each: &Resources) -> Result<(), Refusal> {
         return Err(invalid("gpu_share", problem));
     }
     if each.gpus > 0 && !(SHARE_MIN..=WHOLE).contains(&each.gpu_compute_milli) {
-        let problem =
-            format!("must be {SHARE_MIN} to {WHOLE} thousandths of a GPU, not {}", each.gpu_compute_milli);
+        let problem = format!("must be {SHARE_MIN} to {WHOLE} thousandths of a GPU, not {}", each.gpu_compute_milli);
         return Err(invalid("gpu_share", problem));
     }
     Ok(())

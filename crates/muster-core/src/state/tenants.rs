@@ -44,12 +44,7 @@ impl State {
         Ok(Decision::done(vec![Event::TenantChanged { id: id.clone(), config, at: now }]))
     }
 
-    pub(super) fn decide_delete_tenant(
-        &self,
-        by: &Actor,
-        id: &TenantId,
-        now: Timestamp,
-    ) -> Result<Decision, Refusal> {
+    pub(super) fn decide_delete_tenant(&self, by: &Actor, id: &TenantId, now: Timestamp) -> Result<Decision, Refusal> {
         let tenant = self.tenant(id)?;
         if id.as_str() == DEFAULT_TENANT {
             return Err(Refusal::DefaultTenant);
@@ -85,10 +80,7 @@ impl State {
         let mut ancestor = config.parent.as_ref();
         while let Some(parent) = ancestor {
             if parent == id {
-                return Err(Refusal::Invalid {
-                    field: "parent",
-                    problem: "a tenant cannot be above itself".into(),
-                });
+                return Err(Refusal::Invalid { field: "parent", problem: "a tenant cannot be above itself".into() });
             }
             ancestor = self.tenant(parent)?.config.parent.as_ref();
         }
@@ -102,12 +94,7 @@ impl State {
         Decision::done(vec![Event::Configured { settings: Box::new(settings.clone()), at: now }])
     }
 
-    pub(super) fn decide_add_token(
-        &self,
-        by: &Actor,
-        token: &Token,
-        now: Timestamp,
-    ) -> Result<Decision, Refusal> {
+    pub(super) fn decide_add_token(&self, by: &Actor, token: &Token, now: Timestamp) -> Result<Decision, Refusal> {
         if self.tokens.contains_key(&token.id) {
             return Err(Refusal::DuplicateToken { id: token.id.clone() });
         }

@@ -28,12 +28,10 @@ impl State {
 
     /// Only the first forecast of a wait is recorded: later ones are nearer to the start, and easier.
     pub(super) fn decide_forecast(&self, ranges: &[(JobId, StartRange)], now: Timestamp) -> Decision {
-        let first = ranges.iter().filter(|(job, _)| {
-            self.jobs.get(job).is_some_and(|job| job.is_queued() && job.first_forecast.is_none())
-        });
-        Decision::done(
-            first.map(|(job, range)| Event::StartForecast { job: *job, range: *range, at: now }).collect(),
-        )
+        let first = ranges
+            .iter()
+            .filter(|(job, _)| self.jobs.get(job).is_some_and(|job| job.is_queued() && job.first_forecast.is_none()));
+        Decision::done(first.map(|(job, range)| Event::StartForecast { job: *job, range: *range, at: now }).collect())
     }
 
     /// Stop attempts whose time limit has passed.
@@ -49,9 +47,8 @@ impl State {
     /// End claims that have expired, so that no space stays empty forever, and claims that have become unusable for
     /// their preemptor.
     fn end_old_claims(&self, now: Timestamp, events: &mut Vec<Event>) {
-        let is_usable = |job: &JobId, claim: &Claim| {
-            self.jobs.get(job).is_some_and(|job| self.is_claim_usable(job, claim, now))
-        };
+        let is_usable =
+            |job: &JobId, claim: &Claim| self.jobs.get(job).is_some_and(|job| self.is_claim_usable(job, claim, now));
         let why = |job: &JobId, claim: &Claim| match claim.until <= now {
             true => Some("the claim expired"),
             false if !is_usable(job, claim) => Some("some of the claimed space is no longer usable"),
@@ -85,8 +82,7 @@ impl State {
     fn too_many_before(&self) -> Option<Timestamp> {
         let most = usize::try_from(self.settings.remembered_max).unwrap_or(usize::MAX);
         let keys: usize = self.keys.values().map(BTreeMap::len).sum();
-        let ends =
-            (self.ended.len() > most).then(|| newest_to_drop(self.ended.values().map(|end| end.at), most));
+        let ends = (self.ended.len() > most).then(|| newest_to_drop(self.ended.values().map(|end| end.at), most));
         let used = self.keys.values().flat_map(BTreeMap::values).map(|used| used.at);
         let keys = (keys > most).then(|| newest_to_drop(used, most));
         ends.into_iter().chain(keys).flatten().max().map(|at| at.plus(1))

@@ -138,12 +138,7 @@ impl<'a> Usage<'a> {
     }
 
     /// Limits of policies that a tenant or one of its ancestors exceeds by holding more.
-    pub fn policy_limit_excess(
-        &self,
-        tenant: &TenantId,
-        pool: Option<&str>,
-        more: Demand,
-    ) -> Vec<PolicyLimitHeld<'a>> {
+    pub fn policy_limit_excess(&self, tenant: &TenantId, pool: Option<&str>, more: Demand) -> Vec<PolicyLimitHeld<'a>> {
         self.policy_limits.over(&self.tenants, tenant, pool, more)
     }
 

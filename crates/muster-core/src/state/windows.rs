@@ -16,12 +16,7 @@ use crate::time::Timestamp;
 const WINDOWS_MAX: usize = 64;
 
 impl State {
-    pub(super) fn decide_open_window(
-        &self,
-        by: &Actor,
-        window: &Window,
-        now: Timestamp,
-    ) -> Result<Decision, Refusal> {
+    pub(super) fn decide_open_window(&self, by: &Actor, window: &Window, now: Timestamp) -> Result<Decision, Refusal> {
         let invalid = |field, problem: String| Err(Refusal::Invalid { field, problem });
         let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if window.name.is_empty() || window.name.len() > 63 || !plain(&window.name) {

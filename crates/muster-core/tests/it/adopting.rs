@@ -7,9 +7,7 @@ use muster_core::objects::settings::Objective;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{Command, JobId, Settings};
 
-use crate::builders::{
-    TenantBuilder, eviction, job, node, placed, plan_of_evictions, plan_of_starts, start, tenant,
-};
+use crate::builders::{TenantBuilder, eviction, job, node, placed, plan_of_evictions, plan_of_starts, start, tenant};
 use crate::world::World;
 
 /// A cluster of the node `n1`.

@@ -55,9 +55,7 @@ impl LawChecker {
             Event::JobPlaced { job, attempt, tasks, at, .. } => {
                 self.check_placement(before, *job, *attempt, tasks, *at)
             }
-            Event::ClaimMade { job, tasks, victims, at, .. } => {
-                check_eviction(before, *job, tasks, victims, *at)
-            }
+            Event::ClaimMade { job, tasks, victims, at, .. } => check_eviction(before, *job, tasks, victims, *at),
             Event::AttemptStopping { job, cause: StopCause::Preempted { by }, .. } => {
                 let is_victim = before.claims.get(by).is_some_and(|claim| claim.victims.contains(job));
                 assert!(is_victim, "{job} was evicted, but not for a claim of {by}");
@@ -81,9 +79,7 @@ impl LawChecker {
             Event::JobEnded { job, .. } => self.check_end(*job),
             Event::JobWoken { job, at } => check_wakeup(before, *job, *at),
             Event::RetryAnswered { answer, wakes_at, at, .. } => check_retry(before, answer, *wakes_at, *at),
-            Event::PolicyAnswered { answers, .. } => {
-                answers.iter().for_each(|one| check_policy_answer(before, one))
-            }
+            Event::PolicyAnswered { answers, .. } => answers.iter().for_each(|one| check_policy_answer(before, one)),
             Event::GpuPartitioned { gpu, instances, why, .. } => check_partition(before, gpu, instances, why),
             _ => {}
         }

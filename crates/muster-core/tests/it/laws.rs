@@ -119,8 +119,7 @@ pub fn claims_with_space(state: &State, now: Timestamp) -> BTreeMap<JobId, Claim
             let node = &state.nodes[node];
             let kind = Kind::of(node);
             // A node may have registered again with other devices.
-            let is_eligible =
-                job.spec.tasks.iter().all(|group| kind.could_hold_tasks(&shape, &group.each) > 0);
+            let is_eligible = job.spec.tasks.iter().all(|group| kind.could_hold_tasks(&shape, &group.each) > 0);
             let alone = state.claims.values().filter(|other| other.is_on(&node.id)).count() == 1;
             let is_eligible = is_eligible && state.is_claim_usable(job, claim, now);
             let free = state.resources.entry(&node.id).is_some_and(|entry| entry.free.covers(wanted));
@@ -157,9 +156,7 @@ pub fn check_order(world: &World, planned: &Planned) {
     let ready: Vec<&Job> = world.state.jobs.values().filter(|job| is_ready(job)).collect();
     let places: BTreeMap<JobId, u64> = ready
         .iter()
-        .map(|job| {
-            (job.id, position(&world.state, job, world.now).expect("a ready job has a position").position)
-        })
+        .map(|job| (job.id, position(&world.state, job, world.now).expect("a ready job has a position").position))
         .collect();
     let mut sorted: Vec<u64> = places.values().copied().collect();
     sorted.sort_unstable();
@@ -177,10 +174,8 @@ pub fn check_order(world: &World, planned: &Planned) {
     let mut orders: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for start in unclaimed {
         let spec = &world.state.jobs[&start.job].spec;
-        let line = format!(
-            "{} of {} {} {:?} {:?}",
-            spec.user, spec.tenant, spec.priority, spec.tasks, spec.time_limit_ms
-        );
+        let line =
+            format!("{} of {} {} {:?} {:?}", spec.user, spec.tenant, spec.priority, spec.tasks, spec.time_limit_ms);
         orders.entry(line).or_default().push(places[&start.job]);
     }
     for (line, order) in orders {
@@ -202,9 +197,7 @@ pub fn check_verdicts(world: &World, planned: &Planned) {
 pub fn check_no_space_is_wasted(world: &World, planned: &Planned) {
     let state = &world.state;
     let waits = |job: &&Job| {
-        is_ready(job)
-            && is_admitted(state, job, least_demand(state, job), world.now)
-            && !has_model_limits(state, job)
+        is_ready(job) && is_admitted(state, job, least_demand(state, job), world.now) && !has_model_limits(state, job)
     };
     for job in state.jobs.values().filter(waits) {
         let reasons = planned.verdicts.of(state, job, world.now).reasons;
@@ -262,9 +255,8 @@ fn fits_somewhere(state: &State, job: &Job) -> Option<String> {
         () if shape.locality.is_required() => false,
         () => rack(one).is_some() && rack(one) == rack(other),
     };
-    let around = |one: &NodeId| {
-        tasks_by_node.iter().filter(|(node, _)| is_near(one, node)).map(|(_, count)| count).sum::<u32>()
-    };
+    let around =
+        |one: &NodeId| tasks_by_node.iter().filter(|(node, _)| is_near(one, node)).map(|(_, count)| count).sum::<u32>();
     let enough = tasks_by_node.iter().any(|(node, _)| around(node) >= group.count);
     (job.spec.tasks.len() == 1 && enough).then(|| format!("{tasks_by_node:?}"))
 }

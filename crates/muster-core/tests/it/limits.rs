@@ -12,9 +12,7 @@ use muster_core::state::StateRestorer;
 use muster_core::time::{HOUR, MINUTE};
 use muster_core::{Command, JobId, TenantId, Timestamp};
 
-use crate::builders::{
-    A100, H100, bundle, job, node, node_id, placed, plan_of_starts, pool, start, tenant, tenant_id,
-};
+use crate::builders::{A100, H100, bundle, job, node, node_id, placed, plan_of_starts, pool, start, tenant, tenant_id};
 use crate::world::{World, actor};
 
 /// Two nodes of eight GPUs; a tenant `lab` with the children `red` and `blue`, and a tenant `green`.
@@ -56,8 +54,7 @@ fn limited(name: &str, gpu_milli: Option<u64>, pool: Option<(&str, u64)>) -> Ten
 
 /// Note answers of the active bundles. Tenants that are not named have no limit.
 fn note(world: &mut World, limits: Vec<TenantLimit>) {
-    let bundles =
-        world.state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect();
+    let bundles = world.state.policies.active_versions().iter().map(|version| version.bundle.hash.clone()).collect();
     let unlimited = ["lab", "red", "blue", "green"].map(|name| TenantLimit::of(tenant_id(name)));
     let limits = unlimited.into_iter().chain(limits).collect();
     let (answers, retries) = (Vec::new(), Vec::new());
@@ -87,13 +84,8 @@ fn two_starts_of_one_round_count_together() {
     let planned = world.plan();
     assert_eq!(planned.plan.starts.len(), 2);
     assert_eq!(jobs.map(|job| world.runs(job)), [true, false, true]);
-    let expected = Reason::PolicyLimit {
-        tenant: tenant_id("red"),
-        pool: None,
-        held: 4_000,
-        wanted: 3_000,
-        limit: 4_000,
-    };
+    let expected =
+        Reason::PolicyLimit { tenant: tenant_id("red"), pool: None, held: 4_000, wanted: 3_000, limit: 4_000 };
     let reason = limit_of(&world, jobs[1]).unwrap();
     assert_eq!(reason, expected);
     assert_eq!(reason.code(), "PolicyLimit");
@@ -335,8 +327,7 @@ fn limits_are_dropped_with_the_last_queued_job_and_with_their_bundle() {
     let held = [submit(&mut world, "red", 1), submit(&mut world, "blue", 1)];
     let none_for_blue = || vec![limited("blue", Some(0), None)];
     note(&mut world, none_for_blue());
-    let known =
-        |world: &World| world.state.policies.limits.keys().map(TenantId::to_string).collect::<Vec<_>>();
+    let known = |world: &World| world.state.policies.limits.keys().map(TenantId::to_string).collect::<Vec<_>>();
     assert_eq!(known(&world), ["blue", "lab", "red"], "no job of green waits");
     world.plan();
     assert!(world.runs(held[0]));
@@ -360,8 +351,7 @@ fn a_tenant_policy_limits_only_its_tenant() {
     world.apply_policy(PolicyScope::Cluster, PolicyBundle::default());
     apply(&mut world, PolicyScope::Tenant(tenant_id("red")), "red");
     let jobs = [submit(&mut world, "red", 2), submit(&mut world, "blue", 2)];
-    let limits =
-        vec![limited("red", Some(0), None), limited("blue", Some(0), None), limited("lab", Some(0), None)];
+    let limits = vec![limited("red", Some(0), None), limited("blue", Some(0), None), limited("lab", Some(0), None)];
     note(&mut world, limits);
     let known: Vec<String> = world.state.policies.limits.keys().map(TenantId::to_string).collect();
     assert_eq!(known, ["red"]);

@@ -58,18 +58,13 @@ fn a_naive_planner_agrees_in_every_story() {
 pub fn compare(state: &State, now: Timestamp) {
     let planned = plan(state, now).plan;
     let starts: Vec<_> = planned.starts.iter().map(|start| (start.job, start.tasks.clone())).collect();
-    let evictions: Vec<Evicted> =
-        planned.evictions.into_iter().map(|one| (one.job, one.tasks, one.victims)).collect();
+    let evictions: Vec<Evicted> = planned.evictions.into_iter().map(|one| (one.job, one.tasks, one.victims)).collect();
     let naive = NaivePlanner::plan(state, now, starts.iter().cloned().collect());
     assert_eq!(starts, naive.starts, "starts");
     assert_eq!(evictions, naive.evictions, "evictions");
     let revocable = planned.starts.iter().filter(|start| start.revocable).map(|start| start.job);
     assert_eq!(revocable.collect::<BTreeSet<_>>(), naive.revocable, "revocable starts");
-    state
-        .nodes
-        .values()
-        .filter(|node| node.is_schedulable())
-        .for_each(|node| compare_fragmentation(state, node));
+    state.nodes.values().filter(|node| node.is_schedulable()).for_each(|node| compare_fragmentation(state, node));
 }
 
 /// Both planners expect the same fragmentation of a node, to a millionth of a device. Most errors of a few thousandths
@@ -126,11 +121,7 @@ enum EvictionMode<'a> {
 }
 
 impl<'a> NaivePlanner<'a> {
-    fn plan(
-        state: &'a State,
-        now: Timestamp,
-        proposed: BTreeMap<JobId, Vec<PlacedTask>>,
-    ) -> NaivePlanner<'a> {
+    fn plan(state: &'a State, now: Timestamp, proposed: BTreeMap<JobId, Vec<PlacedTask>>) -> NaivePlanner<'a> {
         let open = || state.nodes.values().filter(|node| node.state.status == NodeStatus::Ready);
         let mut naive = NaivePlanner {
             state,
@@ -159,8 +150,7 @@ impl<'a> NaivePlanner<'a> {
         let (mut blocked, mut left_over) = (Vec::new(), Vec::new());
         while let Some(job) = naive.next_head(&mut buckets) {
             if naive.claimants.contains(&job.id)
-                || (naive.admits(job)
-                    && (naive.start(job) || naive.preempt(job) || naive.srpt_loss_free(job)))
+                || (naive.admits(job) && (naive.start(job) || naive.preempt(job) || naive.srpt_loss_free(job)))
             {
                 continue;
             }
@@ -175,8 +165,7 @@ impl<'a> NaivePlanner<'a> {
             blocked.push(job);
             // The rest of the bucket is blocked in the same way.
             let same = |other: &Job| bucket_key(state, other) == bucket_key(state, job);
-            let behind =
-                buckets.iter().filter(|bucket| bucket.first().is_some_and(|other| same(other))).flatten();
+            let behind = buckets.iter().filter(|bucket| bucket.first().is_some_and(|other| same(other))).flatten();
             left_over.extend([job].into_iter().chain(behind.copied()));
             buckets.retain(|bucket| !bucket.first().is_some_and(|other| same(other)));
         }
@@ -189,8 +178,7 @@ impl<'a> NaivePlanner<'a> {
     fn record_start(&mut self, job: &'a Job, tasks: Vec<PlacedTask>) {
         let expected_end = self.expected_end(job);
         let is_free = |(node, taken): (&NodeId, &Space)| {
-            let usable =
-                self.unreserved(node, &self.free[node], irrevocable(expected_end), Some(&job.spec.tenant));
+            let usable = self.unreserved(node, &self.free[node], irrevocable(expected_end), Some(&job.spec.tenant));
             usable.is_some_and(|usable| usable.holds(taken))
         };
         if expected_end.1 == Certainty::Revocable && !space_by_node(job, &tasks).iter().all(is_free) {
@@ -212,8 +200,7 @@ impl<'a> NaivePlanner<'a> {
         let taken = space_of_task(job, task);
         self.free.get_mut(&task.node).unwrap().take(&taken);
         self.planned_devices.push((&job.spec.tenant, task.clone()));
-        for reservation in
-            self.reservations.iter_mut().filter(|reservation| reservation.blocks_backfill(expected_end))
+        for reservation in self.reservations.iter_mut().filter(|reservation| reservation.blocks_backfill(expected_end))
         {
             reservation.spare.entry(task.node.clone()).and_modify(|spare| spare.take(&taken));
         }

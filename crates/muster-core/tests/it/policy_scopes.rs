@@ -35,12 +35,7 @@ fn note(world: &mut World, bundles: &[&str], job: JobId, change: impl FnOnce(&mu
     change(&mut answered);
     let bundles = bundles.iter().map(ToString::to_string).collect();
     world
-        .run(Command::NoteAnswers {
-            bundles,
-            answers: vec![answered],
-            limits: Vec::new(),
-            retries: Vec::new(),
-        })
+        .run(Command::NoteAnswers { bundles, answers: vec![answered], limits: Vec::new(), retries: Vec::new() })
         .is_ok()
 }
 
@@ -80,16 +75,14 @@ fn a_new_tenant_policy_keeps_the_answers_of_other_tenants() {
 
 #[test]
 fn a_tenant_policy_cannot_protect_borrowed_capacity() {
-    for (scope, kept) in [(of_tenant("red"), false), (of_tenant("blue"), true), (PolicyScope::Cluster, true)]
-    {
+    for (scope, kept) in [(of_tenant("red"), false), (of_tenant("blue"), true), (PolicyScope::Cluster, true)] {
         let mut world = world();
         let borrowed = [submit(&mut world, "red"), submit(&mut world, "red")];
         world.plan();
         assert!(borrowed.iter().all(|job| world.runs(*job)));
         world.apply_policy(scope.clone(), bundle("it", &[Hook::Victims]));
         let owner = submit(&mut world, "blue");
-        assert!(note(&mut world, &["it"], owner, |answer| answer.victims =
-            borrowed.map(|job| (job, false)).to_vec()));
+        assert!(note(&mut world, &["it"], owner, |answer| answer.victims = borrowed.map(|job| (job, false)).to_vec()));
         world.plan();
         assert_eq!(borrowed.iter().all(|job| world.runs(*job)), kept, "{scope}");
     }

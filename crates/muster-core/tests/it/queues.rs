@@ -29,8 +29,7 @@ fn cluster(settings: Settings) -> World {
 
 /// A gang of any size with a time limit, and its runtime.
 fn random_job(world: &mut World, random: &mut Random) -> (JobId, i64) {
-    let (tasks, gpus) =
-        [(1, 1), (1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (3, 3)][random.below(8) as usize];
+    let (tasks, gpus) = [(1, 1), (1, 1), (1, 2), (1, 4), (2, 2), (2, 4), (4, 4), (3, 3)][random.below(8) as usize];
     let cpus = 1 + 6 * random.below(4) as u32;
     let limit = 1 + random.below(40) as i64;
     let job = world.submit(job().tasks(tasks).gpus(gpus).cpus(cpus).limit_ms(limit * MINUTE));
@@ -42,12 +41,8 @@ fn start_all(world: &mut World) {
     let new = |job: &&Job| job.attempt().is_some_and(|attempt| attempt.started_at.is_none());
     let reports = |job: &Job| {
         let attempt = job.attempt().unwrap();
-        let report = |node| Command::ReportTask {
-            node,
-            job: job.id,
-            attempt: attempt.number,
-            report: TaskReport::Started,
-        };
+        let report =
+            |node| Command::ReportTask { node, job: job.id, attempt: attempt.number, report: TaskReport::Started };
         attempt.nodes().into_iter().map(report).collect::<Vec<_>>()
     };
     let started: Vec<Command> = world.state.jobs.values().filter(new).flat_map(reports).collect();
@@ -56,9 +51,8 @@ fn start_all(world: &mut World) {
 
 /// All jobs end that have run for their runtime.
 fn end_all(world: &mut World, runtimes: &Runtimes) {
-    let over = |job: &&Job| {
-        job.attempt().is_some_and(|attempt| world.now.since(attempt.placed_at) >= runtimes[&job.id])
-    };
+    let over =
+        |job: &&Job| job.attempt().is_some_and(|attempt| world.now.since(attempt.placed_at) >= runtimes[&job.id]);
     let ended: Vec<Command> = world.state.jobs.values().filter(over).flat_map(end_reports).collect();
     run_all(world, ended);
 }

@@ -97,8 +97,7 @@ pub fn demand_of(job: &Job, tasks: &[PlacedTask]) -> Demand {
             Some(share) => u64::from(share.compute_milli),
             None => u64::from(each.gpus) * u64::from(each.gpu_compute_milli),
         };
-        sum.gpu_memory_mib +=
-            instance.map_or(u64::from(each.gpus) * each.gpu_memory_mib, |share| share.memory_mib);
+        sum.gpu_memory_mib += instance.map_or(u64::from(each.gpus) * each.gpu_memory_mib, |share| share.memory_mib);
         sum.cpus += u64::from(each.cpus);
         sum.memory_mib += each.memory_mib;
     }
@@ -117,10 +116,8 @@ pub fn instance_size(node: &Node, gpu: u8, profile: &str) -> (u64, u64) {
 /// The least demand of one task, in thousandths of GPUs and MiB of GPU memory. A task that needs full isolation takes
 /// the smallest instance that any device could provide.
 pub fn least_of_task(state: &State, each: &Resources) -> (u64, u64) {
-    let requested = (
-        u64::from(each.gpus) * u64::from(each.gpu_compute_milli),
-        u64::from(each.gpus) * each.gpu_memory_mib,
-    );
+    let requested =
+        (u64::from(each.gpus) * u64::from(each.gpu_compute_milli), u64::from(each.gpus) * each.gpu_memory_mib);
     if each.isolation != Isolation::Full || each.gpus == 0 || each.gpu_compute_milli == 1_000 {
         return requested;
     }
@@ -238,9 +235,7 @@ pub fn model_guarantors<'a>(
     let mut found = Vec::new();
     for tenant in state.lineage(&job.spec.tenant) {
         for (model, count) in &tenant.config.guaranteed_by_model {
-            if requests_only(job, model)
-                && held(&tenant.id, model) + job.spec.demand().gpu_milli <= *count * 1_000
-            {
+            if requests_only(job, model) && held(&tenant.id, model) + job.spec.demand().gpu_milli <= *count * 1_000 {
                 found.push((&tenant.id, model.as_str()));
             }
         }

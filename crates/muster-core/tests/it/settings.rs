@@ -137,8 +137,7 @@ fn the_named_ruleset_is_active() {
     let mut world = World::new();
     let rule = |allow| Rule::Preemption { allow, priority_threshold: None };
     let ruleset = |name: &str, allow| Ruleset { name: name.to_string(), rules: vec![rule(allow)] };
-    let schedules =
-        [("day", true), ("night", false)].map(|(name, allow)| (name.to_string(), ruleset(name, allow)));
+    let schedules = [("day", true), ("night", false)].map(|(name, allow)| (name.to_string(), ruleset(name, allow)));
     let rules = Rules { schedules: schedules.into(), ..Rules::default() };
     world.apply_policy(PolicyScope::Cluster, PolicyBundle { rules, ..bundle("two", &[]) });
     let active = |ruleset: Option<&str>| {

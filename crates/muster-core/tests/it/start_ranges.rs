@@ -52,9 +52,8 @@ fn check_ranges(state: &State, now: Timestamp) {
 /// devices gives a lower bound: other requests only make it later.
 fn opens_at(state: &State, job: &Job, begin: Timestamp) -> Option<Timestamp> {
     let largest = job.spec.tasks.iter().map(|group| group.each.gpus).max().unwrap_or(0) as usize;
-    let is_closed = |window: &&Window| {
-        !window.tenant.as_ref().is_some_and(|top: &TenantId| is_below(state, &job.spec.tenant, top))
-    };
+    let is_closed =
+        |window: &&Window| !window.tenant.as_ref().is_some_and(|top: &TenantId| is_below(state, &job.spec.tenant, top));
     let mut moments: Vec<Timestamp> = state.windows.values().map(|window| window.until).collect();
     moments.push(begin);
     moments.retain(|at| *at >= begin);

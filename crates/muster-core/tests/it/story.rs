@@ -21,9 +21,7 @@ use proptest::prelude::*;
 
 use crate::builders::node;
 use crate::story_policies;
-use arbitrary_plan::{
-    ArbitraryEviction, ArbitraryStart, arbitrary_eviction, arbitrary_plan, arbitrary_start,
-};
+use arbitrary_plan::{ArbitraryEviction, ArbitraryStart, arbitrary_eviction, arbitrary_plan, arbitrary_start};
 use config::{guaranteed_by_model, settings, tenant_config, window};
 pub use job_request::JobRequest;
 use job_request::{PRIORITIES, job_request};
@@ -84,8 +82,7 @@ pub enum Step {
 }
 
 /// All GPU models of stories. Two match `H100`, and one of these matches `H100-80GB`.
-pub const MODELS: [&str; 4] =
-    ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA H100 PCIe"];
+pub const MODELS: [&str; 4] = ["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA H200", "NVIDIA H100 PCIe"];
 /// MIG layouts; an empty one makes the GPU whole.
 const LAYOUTS: [&[&str]; 5] = [
     &["3g.40gb", "4g.40gb"],
@@ -123,10 +120,11 @@ impl Story {
             config.guaranteed_by_model = guaranteed_by_model(index + self.machines.len());
             Command::CreateTenant { id: name.parse().unwrap(), config }
         });
-        let nodes = self.machines.iter().enumerate().map(|(index, machine)| Command::RegisterNode {
-            node: node_name(index),
-            facts: Box::new(machine.facts()),
-        });
+        let nodes = self
+            .machines
+            .iter()
+            .enumerate()
+            .map(|(index, machine)| Command::RegisterNode { node: node_name(index), facts: Box::new(machine.facts()) });
         tenants.chain(nodes).chain([Command::Configure { settings }]).collect()
     }
 }
@@ -252,10 +250,9 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
         },
         Step::Close(index) => Command::CloseWindow { name: format!("w{}", index % 4) },
         Step::Remove(index) => Command::RemoveNode { node: node_name(index % 4) },
-        Step::Tenant(index, config) => Command::ChangeTenant {
-            id: tenant_name(*index),
-            config: Box::new(tenant_config(TENANTS[*index], *config)),
-        },
+        Step::Tenant(index, config) => {
+            Command::ChangeTenant { id: tenant_name(*index), config: Box::new(tenant_config(TENANTS[*index], *config)) }
+        }
         Step::Policy(index) => story_policies::apply(state, *index),
         Step::Answers(seed) => story_policies::random_answers(state, *seed)?,
         Step::Settings(index) => Command::Configure { settings: Box::new(settings(*index)) },
@@ -287,8 +284,7 @@ fn any_job(state: &State, index: usize) -> Option<JobId> {
 }
 
 fn active(state: &State, index: usize) -> Option<JobId> {
-    let active: Vec<JobId> =
-        state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
+    let active: Vec<JobId> = state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
     (!active.is_empty()).then(|| active[index % active.len()])
 }
 

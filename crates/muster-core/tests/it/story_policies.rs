@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use muster_core::objects::demand::Demand;
 use muster_core::objects::job::Job;
-use muster_core::objects::policy::rules::{
-    BalanceStrategy, DistributionStrategy, Metric, Pool, Rule, Rules, Ruleset,
-};
+use muster_core::objects::policy::rules::{BalanceStrategy, DistributionStrategy, Metric, Pool, Rule, Rules, Ruleset};
 use muster_core::objects::policy::{
     Admission, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer, TenantLimit,
 };
@@ -70,8 +68,7 @@ fn rules(variant: usize) -> Rules {
     ];
     let values = ["critical", "high", "normal", "low"].map(str::to_string).to_vec();
     let order = Rule::Priority { label: "job_priority".to_string(), values: values };
-    let spare =
-        |threshold: &str| Rule::Preemption { allow: true, priority_threshold: Some(threshold.to_string()) };
+    let spare = |threshold: &str| Rule::Preemption { allow: true, priority_threshold: Some(threshold.to_string()) };
     let balance = |metric, strategy| Rule::Balance { metric, strategy };
     let layout = |strategy| Rule::Distribution { strategy };
     let rules = match variant {
@@ -149,12 +146,7 @@ fn random_limits(state: &State, draws: &mut Draws) -> Vec<TenantLimit> {
         let failed = (draws.next(16) == 0).then(|| "drawn".to_string());
         let blocked = failed.clone().filter(|_| draws.next(2) == 0);
         if !left_out {
-            limits.push(TenantLimit {
-                tenant: tenant.clone(),
-                limit: GpuLimit { gpu_milli, pools },
-                blocked,
-                failed,
-            });
+            limits.push(TenantLimit { tenant: tenant.clone(), limit: GpuLimit { gpu_milli, pools }, blocked, failed });
         }
     }
     limits
@@ -197,8 +189,7 @@ pub fn is_within_limits(state: &State, job: &Job, more: Demand, starting: &[(&Jo
 
 /// The largest demand that the policy limits allow to a job, by bisection.
 pub fn gpu_milli_left(state: &State, job: &Job, starting: &[(&Job, Demand)]) -> u64 {
-    let fits =
-        |gpu_milli: u64| is_within_limits(state, job, Demand { gpu_milli, ..Demand::default() }, starting);
+    let fits = |gpu_milli: u64| is_within_limits(state, job, Demand { gpu_milli, ..Demand::default() }, starting);
     let (mut good, mut bad) = (0, 1 << 40);
     if fits(bad) {
         return u64::MAX;
@@ -234,8 +225,7 @@ fn random_retries(state: &State, draws: &mut Draws) -> Vec<RetryAnswer> {
 pub fn accept_all(state: &State) -> Option<Command> {
     let active = state.policies.active_versions();
     let bundles = active.iter().map(|version| version.bundle.hash.clone()).collect();
-    let running: Vec<JobId> =
-        state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
+    let running: Vec<JobId> = state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
     let heads = state.queue.buckets().filter_map(|(bucket, places)| Some((places.first()?.1, bucket)));
     let answer = |(job, bucket): (JobId, &Bucket)| {
         let victims = running.iter().map(|victim| (*victim, true)).collect();

@@ -56,8 +56,7 @@ fn silence_shrinking() {
         let default = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             let in_story = std::thread::current().name().is_some_and(|name| name.contains("story"));
-            let last =
-                info.payload().downcast_ref::<String>().is_some_and(|why| why.contains("in the story"));
+            let last = info.payload().downcast_ref::<String>().is_some_and(|why| why.contains("in the story"));
             if !in_story || last {
                 default(info);
             }
@@ -113,8 +112,7 @@ impl StoryRunner {
         laws::check_claims_are_used(&due, &planned);
         self.plans.push(planned.plan.clone());
         let starts = planned.plan.starts.len();
-        let takes_claim =
-            planned.plan.starts.iter().any(|start| self.world.state.claims.contains_key(&start.job));
+        let takes_claim = planned.plan.starts.iter().any(|start| self.world.state.claims.contains_key(&start.job));
         let adopted = self.run(Command::AdoptPlan { plan: Box::new(planned.plan.clone()), epoch: 1 });
         let Some(Answer::Adopted { gangs, rejected }) = adopted else { panic!("a plan was refused") };
         // Adoption counts the cores of a claim once more in the plan that uses it; see `was_rejected`.

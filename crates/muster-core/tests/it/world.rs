@@ -123,7 +123,6 @@ pub fn end_reports(job: &Job) -> Vec<Command> {
     let stopped = attempt.stopping.is_some();
     let exit = if stopped { Exit::Signal { signal: 15 } } else { Exit::Code { code: 0 } };
     let report = TaskReport::Ended { exit, stopped, ended_ms_ago: None };
-    let of_node =
-        |node| Command::ReportTask { node, job: job.id, attempt: attempt.number, report: report.clone() };
+    let of_node = |node| Command::ReportTask { node, job: job.id, attempt: attempt.number, report: report.clone() };
     attempt.nodes().into_iter().map(of_node).collect()
 }

@@ -9,8 +9,7 @@ use starlark::starlark_simple_value;
 use starlark::values::dict::AllocDict;
 use starlark::values::list::AllocList;
 use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
-    starlark_value,
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike, starlark_value,
 };
 
 use super::{POOL_FIELDS, fact_to_value, milli_to_value};
@@ -68,7 +67,5 @@ fn dict<'v>(heap: Heap<'v>, fields: impl Iterator<Item = (String, Fact)>) -> Val
 
 pub fn pool_of(value: Value) -> anyhow::Result<Pool> {
     let pool = value.downcast_ref::<PoolValue>().map(|value| value.0.clone());
-    pool.ok_or_else(|| {
-        anyhow!("gpu_ops.register_pool: {} is not a pool; create one with gpu_pool", value.to_repr())
-    })
+    pool.ok_or_else(|| anyhow!("gpu_ops.register_pool: {} is not a pool; create one with gpu_pool", value.to_repr()))
 }

@@ -8,8 +8,7 @@ use muster_core::objects::policy::rules::{BalanceStrategy, DistributionStrategy,
 use starlark::starlark_simple_value;
 use starlark::values::list::AllocList;
 use starlark::values::{
-    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike,
-    starlark_value,
+    Heap, NoSerialize, ProvidesStaticType, StarlarkPagablePanic, StarlarkValue, Value, ValueLike, starlark_value,
 };
 
 /// A rule as a Starlark value with readable fields.
@@ -41,13 +40,9 @@ impl<'v> StarlarkValue<'v> for RuleValue {
         Some(match (name, &self.0) {
             ("type", _) => heap.alloc(self.kind()),
             ("label", Rule::Priority { label, .. }) => heap.alloc(label.as_str()),
-            ("values", Rule::Priority { values, .. }) => {
-                heap.alloc(AllocList(values.iter().map(String::as_str)))
-            }
+            ("values", Rule::Priority { values, .. }) => heap.alloc(AllocList(values.iter().map(String::as_str))),
             ("metric", Rule::Balance { metric, .. }) => heap.alloc(spelling_of(&Metric::ALL, *metric)),
-            ("strategy", Rule::Balance { strategy, .. }) => {
-                heap.alloc(spelling_of(&BalanceStrategy::ALL, *strategy))
-            }
+            ("strategy", Rule::Balance { strategy, .. }) => heap.alloc(spelling_of(&BalanceStrategy::ALL, *strategy)),
             ("strategy", Rule::Distribution { strategy }) => {
                 heap.alloc(spelling_of(&DistributionStrategy::ALL, *strategy))
             }
@@ -56,9 +51,7 @@ impl<'v> StarlarkValue<'v> for RuleValue {
                 heap.alloc(label.as_str())
             }
             // Every rule has the fields of all kinds; those of other kinds are None.
-            ("label" | "values" | "metric" | "strategy" | "allow" | "priority_threshold", _) => {
-                Value::new_none()
-            }
+            ("label" | "values" | "metric" | "strategy" | "allow" | "priority_threshold", _) => Value::new_none(),
             _ => return None,
         })
     }

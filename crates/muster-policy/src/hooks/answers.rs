@@ -16,26 +16,18 @@ const WATTS_MAX: f64 = 1e6;
 /// More GPUs than any cluster has. Its thousandths are exact as a float.
 const GPUS_MAX: f64 = 1e9;
 /// The answers that `limit` may return, for messages.
-const LIMIT_ANSWER_FORMAT: &str =
-    "a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
+const LIMIT_ANSWER_FORMAT: &str = "a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
 /// The most characters of a reason. It is stored with every answer and shown on one line.
 const REASON_CHARS_MAX: usize = 300;
 
 pub fn admission(file: &str, answer: PolicyValue) -> Result<Admission, PolicyError> {
     match answer {
         PolicyValue::None | PolicyValue::Bool(true) => Ok(Admission::Yes),
-        PolicyValue::Bool(false) => {
-            Ok(Admission::Wait { why: format!("`{file}` does not admit the job now") })
-        }
+        PolicyValue::Bool(false) => Ok(Admission::Wait { why: format!("`{file}` does not admit the job now") }),
         PolicyValue::Text(why) => Ok(Admission::Wait { why: single_line(&why) }),
         other => match refusal_reason(&other) {
             Some(why) => Ok(Admission::Refuse { why: single_line(why) }),
-            None => Err(wrong_answer_type(
-                file,
-                Hook::Admit,
-                &other,
-                "True, False, None, a string or refuse(string)",
-            )),
+            None => Err(wrong_answer_type(file, Hook::Admit, &other, "True, False, None, a string or refuse(string)")),
         },
     }
 }
@@ -44,9 +36,7 @@ pub fn priority(file: &str, answer: PolicyValue) -> Result<Option<u32>, PolicyEr
     match answer {
         PolicyValue::None => Ok(None),
         PolicyValue::Int(number @ 0..=PRIORITY_MAX) => Ok(u32::try_from(number).ok()),
-        other => {
-            Err(wrong_answer_type(file, Hook::Priority, &other, "a whole number from 0 to 10000, or None"))
-        }
+        other => Err(wrong_answer_type(file, Hook::Priority, &other, "a whole number from 0 to 10000, or None")),
     }
 }
 
@@ -61,28 +51,18 @@ pub fn cost_milli(file: &str, answer: PolicyValue) -> Result<i64, PolicyError> {
 }
 
 /// The candidates that `victims` allows; `None` if it allows all of them.
-pub fn victims(
-    file: &str,
-    answer: PolicyValue,
-    all: &BTreeSet<JobId>,
-) -> Result<Option<BTreeSet<JobId>>, PolicyError> {
+pub fn victims(file: &str, answer: PolicyValue, all: &BTreeSet<JobId>) -> Result<Option<BTreeSet<JobId>>, PolicyError> {
     let items = match &answer {
         PolicyValue::None => return Ok(None),
         PolicyValue::List(items) | PolicyValue::Tuple(items) => items,
         other => {
-            return Err(wrong_answer_type(
-                file,
-                Hook::Victims,
-                other,
-                "a list of candidates or of their ids, or None",
-            ));
+            return Err(wrong_answer_type(file, Hook::Victims, other, "a list of candidates or of their ids, or None"));
         }
     };
     let to_id = |item: &PolicyValue| {
         let id = candidate_id(item).and_then(|id| id.parse::<JobId>().ok()).filter(|id| all.contains(id));
         id.ok_or_else(|| {
-            let message =
-                format!("`victims` returned {}, which is not one of the candidates", shortened(item));
+            let message = format!("`victims` returned {}, which is not one of the candidates", shortened(item));
             PolicyError::Invalid { file: file.to_string(), message }
         })
     };
@@ -110,9 +90,7 @@ pub fn milliwatts(file: &str, answer: PolicyValue) -> Result<Option<u64>, Policy
     let watts = number(&answer).filter(|watts| *watts > 0.0 && *watts <= WATTS_MAX);
     // A positive limit stays positive after rounding.
     let milliwatts = watts.map(|watts| ((watts * 1_000.0).round() as u64).max(1));
-    milliwatts
-        .map(Some)
-        .ok_or_else(|| wrong_answer_type(file, Hook::Power, &answer, "watts above 0, or None"))
+    milliwatts.map(Some).ok_or_else(|| wrong_answer_type(file, Hook::Power, &answer, "watts above 0, or None"))
 }
 
 pub fn limit(file: &str, answer: PolicyValue) -> Result<GpuLimit, PolicyError> {
@@ -131,8 +109,7 @@ fn limit_from_dict(entries: &[(PolicyValue, PolicyValue)]) -> Option<GpuLimit> {
     let mut limit = GpuLimit::default();
     for (key, value) in entries {
         match (key, value) {
-            (_, PolicyValue::None)
-                if [PolicyValue::text("gpus"), PolicyValue::text("pools")].contains(key) => {}
+            (_, PolicyValue::None) if [PolicyValue::text("gpus"), PolicyValue::text("pools")].contains(key) => {}
             (PolicyValue::Text(name), value) if name == "gpus" => limit.gpu_milli = Some(gpu_milli(value)?),
             (PolicyValue::Text(name), PolicyValue::Dict(pools)) if name == "pools" => {
                 let of_pools = pools.iter().filter(|(_, value)| *value != PolicyValue::None).map(pool_limit);

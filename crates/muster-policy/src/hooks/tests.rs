@@ -16,11 +16,7 @@ use crate::{Limits, compile};
 fn bundle(files: &[(&str, &str)]) -> Result<(PolicyBundle, Program), PolicyError> {
     let files = files.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
     // Generous: a busy machine must not fail the test.
-    let limits = Limits {
-        call_time: Duration::from_secs(10),
-        load_time: Duration::from_secs(60),
-        ..Limits::default()
-    };
+    let limits = Limits { call_time: Duration::from_secs(10), load_time: Duration::from_secs(60), ..Limits::default() };
     compile(files, limits)
 }
 
@@ -65,10 +61,8 @@ type LimitAnswer = (Option<u64>, Vec<(String, u64)>);
 /// The combined answer of `limit` with these bodies, in one file or two.
 fn limit_answer(files: &[&str]) -> Result<LimitAnswer, String> {
     let names = ["a.gsky", "b.gsky"];
-    let files: Vec<(&str, String)> = names
-        .into_iter()
-        .zip(files.iter().map(|body| format!("def limit(tenant, cluster):\n    {body}")))
-        .collect();
+    let files: Vec<(&str, String)> =
+        names.into_iter().zip(files.iter().map(|body| format!("def limit(tenant, cluster):\n    {body}"))).collect();
     let files: Vec<(&str, &str)> = files.iter().map(|(name, source)| (*name, source.as_str())).collect();
     let limit = limit(&program(&files), &tenant(), &cluster()).map_err(|error| error.to_string())?;
     Ok((limit.gpu_milli, limit.pools.into_iter().collect()))
@@ -76,9 +70,8 @@ fn limit_answer(files: &[&str]) -> Result<LimitAnswer, String> {
 
 #[test]
 fn limit_answers_are_a_gpu_count_or_a_dict_by_pool() {
-    let of_pools = |pools: &[(&str, u64)]| {
-        pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>()
-    };
+    let of_pools =
+        |pools: &[(&str, u64)]| pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>();
     let cases = [
         ("return None", (None, of_pools(&[]))),
         ("return cluster.gpus / 2", (Some(8_000), of_pools(&[]))),
@@ -92,16 +85,12 @@ fn limit_answers_are_a_gpu_count_or_a_dict_by_pool() {
         ("return {'gpus': 3}", (Some(3_000), of_pools(&[]))),
         ("return {'gpus': None, 'pools': None}", (None, of_pools(&[]))),
         ("return {'pools': {'a': 1.5, 'b': None}}", (None, of_pools(&[("a", 1_500)]))),
-        (
-            "return {'gpus': tenant.gpus_held, 'pools': cluster.pools}",
-            (Some(2_500), of_pools(&[("fast", 8_000)])),
-        ),
+        ("return {'gpus': tenant.gpus_held, 'pools': cluster.pools}", (Some(2_500), of_pools(&[("fast", 8_000)]))),
     ];
     for (body, expected) in cases {
         assert_eq!(limit_answer(&[body]), Ok(expected), "{body}");
     }
-    let expected =
-        "it must return a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
+    let expected = "it must return a number of GPUs from 0, None, or {\"gpus\": number, \"pools\": {name: number}}";
     let rejected = [
         "-1",
         "'8'",
@@ -127,21 +116,13 @@ fn limit_answers_are_a_gpu_count_or_a_dict_by_pool() {
 
 #[test]
 fn the_lowest_limit_of_all_files_applies() {
-    let of_pools = |pools: &[(&str, u64)]| {
-        pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>()
-    };
-    let both =
-        ["return {'gpus': 3, 'pools': {'a': 1, 'b': 5}}", "return {'gpus': 4, 'pools': {'a': 2, 'b': 4}}"];
+    let of_pools =
+        |pools: &[(&str, u64)]| pools.iter().map(|(pool, milli)| (pool.to_string(), *milli)).collect::<Vec<_>>();
+    let both = ["return {'gpus': 3, 'pools': {'a': 1, 'b': 5}}", "return {'gpus': 4, 'pools': {'a': 2, 'b': 4}}"];
     assert_eq!(limit_answer(&both), Ok((Some(3_000), of_pools(&[("a", 1_000), ("b", 4_000)]))));
     assert_eq!(limit_answer(&["return None", "return 7"]), Ok((Some(7_000), Vec::new())));
-    assert_eq!(
-        limit_answer(&["return {'pools': {'a': 2}}", "return 7"]),
-        Ok((Some(7_000), of_pools(&[("a", 2_000)])))
-    );
-    assert!(
-        limit_answer(&["return 7", "return 'x'"]).unwrap_err().contains("b.gsky"),
-        "the error is returned"
-    );
+    assert_eq!(limit_answer(&["return {'pools': {'a': 2}}", "return 7"]), Ok((Some(7_000), of_pools(&[("a", 2_000)]))));
+    assert!(limit_answer(&["return 7", "return 'x'"]).unwrap_err().contains("b.gsky"), "the error is returned");
 }
 
 fn tenant() -> TenantView {
@@ -260,10 +241,7 @@ fn batched_priority_score_and_power_are_answered_per_job() {
              def score(job, node):\n    return 8 // (job.gpus - node.gpus)\n\
              def power(job):\n    return 100 * (8 // (job.gpus - 3))",
         ),
-        (
-            "b.gsky",
-            "def priority(job, tenant):\n    return job.priority * 2\ndef power(job):\n    return 500",
-        ),
+        ("b.gsky", "def priority(job, tenant):\n    return job.priority * 2\ndef power(job):\n    return 500"),
     ]);
     let all = [4, 3, 5].map(|gpus| JobView { gpus, priority: 10, ..job() });
     let jobs: Vec<&JobView> = all.iter().collect();
@@ -305,8 +283,7 @@ fn each_priority_hook_sees_the_result_of_the_previous_file() {
 #[test]
 fn higher_policy_scores_lower_the_placement_cost() {
     let nodes = [node("n1", &["h100-80gb-hbm3"]), node("n2", &["a10"]), node("n3", &[])];
-    let model =
-        "def score(job, node):\n    return 1.5 if any([is_model(m, 'H100') for m in node.models]) else -0.25";
+    let model = "def score(job, node):\n    return 1.5 if any([is_model(m, 'H100') for m in node.models]) else -0.25";
     let answer = |files: &[(&str, &str)]| score(&program(files), &job(), &nodes);
     assert_eq!(answer(&[("a.gsky", model)]), Ok(vec![-1_500, 250, 250]));
     let one = "def score(job, node):\n    return len(node.models) or None";
@@ -333,8 +310,7 @@ fn victims_are_the_candidates_that_every_file_allows() {
     let candidates = [candidate(1, 10_000), candidate(2, 7_200_000), candidate(3, 20_000)];
     let answer = |files: &[(&str, &str)]| victims(&program(files), &job(), &candidates);
     let ids = |numbers: &[u64]| Ok(numbers.iter().map(|number| JobId::single(*number)).collect());
-    let short =
-        ("a.gsky", "def victims(job, candidates):\n    return [c for c in candidates if c.ran_s < 3600]");
+    let short = ("a.gsky", "def victims(job, candidates):\n    return [c for c in candidates if c.ran_s < 3600]");
     let last = ("b.gsky", "def victims(job, candidates):\n    return [c.id for c in candidates[1:]]");
     let mute = ("c.gsky", "def victims(job, candidates):\n    return None");
     assert_eq!(answer(&[short]), ids(&[1, 3]));
@@ -346,10 +322,7 @@ fn victims_are_the_candidates_that_every_file_allows() {
         ("['nonsense']", "not one of the candidates"),
         ("[7]", "returned 7"),
         ("[{'id': 'job-8'}]", "not one of the candidates"),
-        (
-            "True",
-            "`victims` returned True (bool); it must return a list of candidates or of their ids, or None",
-        ),
+        ("True", "`victims` returned True (bool); it must return a list of candidates or of their ids, or None"),
     ] {
         let answer = answer(&[("a.gsky", &format!("def victims(job, candidates):\n    return {body}"))]);
         let error = answer.unwrap_err().to_string();
@@ -399,10 +372,7 @@ fn the_lowest_power_limit_of_all_files_applies() {
     assert_eq!(answer(&["None"]), Ok(None));
     assert_eq!(answer(&[]), Ok(None));
     for body in ["0", "-5", "'300'", "True", "float('inf')"] {
-        assert!(
-            answer(&[body]).unwrap_err().to_string().contains("it must return watts above 0, or None"),
-            "{body}"
-        );
+        assert!(answer(&[body]).unwrap_err().to_string().contains("it must return watts above 0, or None"), "{body}");
     }
 }
 
@@ -456,10 +426,7 @@ fn views_expose_every_field_in_its_documented_unit() {
 #[test]
 fn a_bundle_lists_its_hooks_and_is_identified_by_its_hash() {
     let files = [
-        (
-            "a.gsky",
-            "def admit(job):\n    return job.image != 'x'\ngpu_ops.register_pool(gpu_pool(name = 'p'))",
-        ),
+        ("a.gsky", "def admit(job):\n    return job.image != 'x'\ngpu_ops.register_pool(gpu_pool(name = 'p'))"),
         ("a_test.gsky", "def power(job):\n    return 1\ndef admit(a, b, c):\n    pass"),
         ("b.gsky", "score = lambda job, node: 1"),
     ];
@@ -469,10 +436,8 @@ fn a_bundle_lists_its_hooks_and_is_identified_by_its_hash() {
     assert!(it.mentions.contains("image"));
     assert_eq!((it.files.len(), it.hash.len()), (3, 64));
     assert_eq!(HookExecutor::files_defining(&program, "power"), Vec::<String>::new());
-    let borrowed = [
-        ("a.gsky", "load('a_test.gsky', 'HALF')"),
-        ("a_test.gsky", "HALF = 0.5\ndef power(job):\n    return 1"),
-    ];
+    let borrowed =
+        [("a.gsky", "load('a_test.gsky', 'HALF')"), ("a_test.gsky", "HALF = 0.5\ndef power(job):\n    return 1")];
     let (second, program) = bundle(&borrowed).unwrap();
     assert_eq!(
         (second.hooks.len(), power(&program, &job())),
@@ -482,10 +447,7 @@ fn a_bundle_lists_its_hooks_and_is_identified_by_its_hash() {
     let hash = |files: &[(&str, &str)]| bundle(files).unwrap().0.hash;
     assert_eq!(hash(&files), it.hash);
     assert_ne!(hash(&files[..2]), it.hash);
-    assert_ne!(
-        hash(&[("a.gsky", "x = 1\n"), ("b.gsky", "")]),
-        hash(&[("a.gsky", ""), ("b.gsky", "x = 1\n")])
-    );
+    assert_ne!(hash(&[("a.gsky", "x = 1\n"), ("b.gsky", "")]), hash(&[("a.gsky", ""), ("b.gsky", "x = 1\n")]));
     let known = hash(&[("a.gsky", "x = 1\n")]);
     assert_eq!(known, "a84f5100e3610e4d960a6bb5bc58571d39383d9804db731583c2a7329fbdf97a");
 }
@@ -528,11 +490,8 @@ fn hooks_with_wrong_parameters_are_rejected() {
         let error = bundle(&[("a.gsky", source)]).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let accepted = [
-        "def admit(job, why = 'x'):\n    pass",
-        "def admit(*args):\n    pass",
-        "def admit(j, *, k = 1):\n    pass",
-    ];
+    let accepted =
+        ["def admit(job, why = 'x'):\n    pass", "def admit(*args):\n    pass", "def admit(j, *, k = 1):\n    pass"];
     accepted.iter().for_each(|source| assert_eq!(bundle(&[("a.gsky", source)]).unwrap().0.hooks.len(), 1));
 }
 
@@ -544,12 +503,7 @@ impl HookExecutor for RecordingExecutor {
         vec![format!("{function}.gsky")]
     }
 
-    fn call_each(
-        &self,
-        file: &str,
-        function: &str,
-        calls: &CallBatch,
-    ) -> Vec<Result<PolicyValue, PolicyError>> {
+    fn call_each(&self, file: &str, function: &str, calls: &CallBatch) -> Vec<Result<PolicyValue, PolicyError>> {
         let recorded = calls.iter().map(|args| format!("{file} {function}/{}", args.len()));
         self.0.borrow_mut().extend(recorded);
         calls.iter().map(|_| Ok(PolicyValue::None)).collect()

@@ -41,9 +41,7 @@ impl FieldSpec {
             ("isolation", _) => FieldType::Choice(&ISOLATIONS),
             ("topology", _) => FieldType::Choice(&TOPOLOGIES),
             ("models" | "gpu_models", _) => FieldType::ModelList,
-            ("time_limit_s" | "gpus_max" | "signal", _) | (_, PolicyValue::Int(_)) => {
-                FieldType::Integer(i64::MAX)
-            }
+            ("time_limit_s" | "gpus_max" | "signal", _) | (_, PolicyValue::Int(_)) => FieldType::Integer(i64::MAX),
             (_, PolicyValue::Float(_)) => FieldType::Number(f64::MAX),
             (_, PolicyValue::Bool(_)) => FieldType::Bool,
             (_, PolicyValue::List(_)) => FieldType::TextList,
@@ -57,21 +55,14 @@ impl FieldSpec {
     pub fn accept(&self, value: &PolicyValue) -> Option<PolicyValue> {
         match (&self.kind, value) {
             (_, PolicyValue::None) => self.nullable.then_some(PolicyValue::None),
-            (FieldType::Integer(max), PolicyValue::Int(number)) => {
-                (0..=*max).contains(number).then(|| value.clone())
-            }
+            (FieldType::Integer(max), PolicyValue::Int(number)) => (0..=*max).contains(number).then(|| value.clone()),
             (FieldType::Number(max), PolicyValue::Int(number)) => in_range(*number as f64, *max),
             (FieldType::Number(max), PolicyValue::Float(number)) => in_range(*number, *max),
-            (FieldType::Text, PolicyValue::Text(_)) | (FieldType::Bool, PolicyValue::Bool(_)) => {
-                Some(value.clone())
-            }
+            (FieldType::Text, PolicyValue::Text(_)) | (FieldType::Bool, PolicyValue::Bool(_)) => Some(value.clone()),
             (FieldType::Choice(choices), PolicyValue::Text(text)) => {
                 choices.contains(&text.as_str()).then(|| value.clone())
             }
-            (
-                FieldType::TextList | FieldType::ModelList,
-                PolicyValue::List(items) | PolicyValue::Tuple(items),
-            ) => items
+            (FieldType::TextList | FieldType::ModelList, PolicyValue::List(items) | PolicyValue::Tuple(items)) => items
                 .iter()
                 .map(|item| self.accept_item(item))
                 .collect::<Option<Vec<PolicyValue>>>()
@@ -80,9 +71,8 @@ impl FieldSpec {
                 entries.iter().all(|(key, value)| is_text(key) && is_text(value)).then(|| value.clone())
             }
             (FieldType::CountMap, PolicyValue::Dict(entries)) => {
-                let counts = |(key, count): &(PolicyValue, PolicyValue)| {
-                    is_text(key) && matches!(count, PolicyValue::Int(0..))
-                };
+                let counts =
+                    |(key, count): &(PolicyValue, PolicyValue)| is_text(key) && matches!(count, PolicyValue::Int(0..));
                 entries.iter().all(counts).then(|| value.clone())
             }
             _ => None,

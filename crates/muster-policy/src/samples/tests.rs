@@ -22,17 +22,9 @@ fn dependent_fields_are_derived_from_the_given_ones() {
         &[("hour", PolicyValue::Int(23)), ("weekday", PolicyValue::Int(5))],
         "unix = 1768086000, hour = 23",
     );
-    has(
-        ViewKind::Job,
-        &[("unix", PolicyValue::Int(86_399))],
-        "unix = 86399, hour = 23, minute = 59, weekday = 3",
-    );
+    has(ViewKind::Job, &[("unix", PolicyValue::Int(86_399))], "unix = 86399, hour = 23, minute = 59, weekday = 3");
     has(ViewKind::Job, &[("gpu_share", PolicyValue::Int(1))], "gpu_share = 1.0");
-    has(
-        ViewKind::Cluster,
-        &[],
-        "gpus = 64, gpus_held = 0.0, pools = {}, now = struct(unix = 1767787200, hour = 12",
-    );
+    has(ViewKind::Cluster, &[], "gpus = 64, gpus_held = 0.0, pools = {}, now = struct(unix = 1767787200, hour = 12");
     has(
         ViewKind::Cluster,
         &[("hour", PolicyValue::Int(22)), ("gpus", PolicyValue::Int(9))],
@@ -54,12 +46,7 @@ fn invalid_sample_fields_are_reported() {
         (ViewKind::Job, "now", PolicyValue::Int(1), "job has no field `now`"),
         (ViewKind::Job, "hours", PolicyValue::Int(1), "did you mean `hour`?"),
         (ViewKind::Tenant, "hour", PolicyValue::Int(1), "tenant has no field `hour`"),
-        (
-            ViewKind::Job,
-            "gpus",
-            PolicyValue::text("8"),
-            "`gpus` is \"8\" (string); it must be a whole number from 0",
-        ),
+        (ViewKind::Job, "gpus", PolicyValue::text("8"), "`gpus` is \"8\" (string); it must be a whole number from 0"),
         (ViewKind::Job, "gpus", PolicyValue::Int(-1), "`gpus` is -1 (int)"),
         (ViewKind::Job, "gpus", PolicyValue::None, "`gpus` is None"),
         (ViewKind::Job, "hour", PolicyValue::Int(24), "it must be a whole number from 0 to 23"),
@@ -78,12 +65,7 @@ fn invalid_sample_fields_are_reported() {
             PolicyValue::Dict(vec![("a".into(), PolicyValue::text("8"))]),
             "it must be a dict of whole numbers from 0",
         ),
-        (
-            ViewKind::Cluster,
-            "hours",
-            PolicyValue::Int(1),
-            "cluster has no field `hours`; did you mean `hour`?",
-        ),
+        (ViewKind::Cluster, "hours", PolicyValue::Int(1), "cluster has no field `hours`; did you mean `hour`?"),
         (ViewKind::Node, "partitioned", PolicyValue::Int(1), "it must be True or False"),
         (ViewKind::Node, "models", PolicyValue::text("H100"), "it must be a list of strings"),
     ];

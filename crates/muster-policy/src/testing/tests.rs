@@ -9,11 +9,7 @@ fn report_of(files: &[(&str, &str)]) -> TestReport {
         files.iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
     let tests: Vec<&str> = files.keys().map(String::as_str).filter(|name| is_test_file(name)).collect();
     // Generous: a busy machine must not fail the test.
-    run_tests(
-        &files,
-        &tests,
-        &Limits { steps: 20_000, load_time: Duration::from_secs(60), ..Limits::default() },
-    )
+    run_tests(&files, &tests, &Limits { steps: 20_000, load_time: Duration::from_secs(60), ..Limits::default() })
 }
 
 /// The error of a test with this body; empty if it passes.
@@ -86,10 +82,7 @@ fn a_test_file_that_does_not_load_or_has_no_tests_is_a_failure() {
         .collect();
     assert_eq!(found.len(), 4);
     assert!(found[0].1.is_none() && found[0].3.contains("there is no file `gone.gsky`"), "{found:?}");
-    assert!(
-        found[1].1.is_none() && found[1].3.contains("the file defines no function `test_…`"),
-        "{found:?}"
-    );
+    assert!(found[1].1.is_none() && found[1].3.contains("the file defines no function `test_…`"), "{found:?}");
     assert_eq!(found[2], ("c_test.gsky".to_string(), Some("test_b".to_string()), 1, String::new()));
     assert!(found[3].2 == 3 && found[3].3.contains("must be a function without parameters"), "{found:?}");
 }
@@ -105,8 +98,7 @@ def test_one():
 def test_two():
     expect.eq(peek(), 1)
 ";
-    let policy =
-        "gpu_ops.register_pool(gpu_pool(name = 'p'))\ndef peek():\n    return len(gpu_ops.get_all_pools())";
+    let policy = "gpu_ops.register_pool(gpu_pool(name = 'p'))\ndef peek():\n    return len(gpu_ops.get_all_pools())";
     let outcomes = report_of(&[("a.gsky", policy), ("a_test.gsky", test)]).outcomes;
     assert!(outcomes.iter().all(|outcome| outcome.error.is_none()), "{outcomes:?}");
     for name in ["expect.eq(1, 1)", "job()", "__ran(1)"] {
@@ -157,15 +149,9 @@ if LIMIT > 100:
     let all = vec![2, 6, 9, 10, 11, 12, 14, 15, 16, 17, 21, 23, 24, 25];
     let loaded = vec![2, 6, 9, 10, 23, 25];
     assert_eq!(statement_and_reached_lines(policy, "f(1)"), (all.clone(), loaded));
-    assert_eq!(
-        statement_and_reached_lines(policy, "f(101)"),
-        (all.clone(), vec![2, 6, 9, 10, 11, 12, 23, 25])
-    );
+    assert_eq!(statement_and_reached_lines(policy, "f(101)"), (all.clone(), vec![2, 6, 9, 10, 11, 12, 23, 25]));
     // On line 16 only the condition ran.
-    assert_eq!(
-        statement_and_reached_lines(policy, "f(9)"),
-        (all, vec![2, 6, 9, 10, 11, 14, 15, 17, 21, 23, 25])
-    );
+    assert_eq!(statement_and_reached_lines(policy, "f(9)"), (all, vec![2, 6, 9, 10, 11, 14, 15, 17, 21, 23, 25]));
 }
 
 #[test]
@@ -193,10 +179,8 @@ if not a statement:
 
 #[test]
 fn coverage_percent_is_rounded_down() {
-    let of = |reached: usize, lines: usize| Coverage {
-        lines: (0..lines).collect(),
-        reached_lines: (0..reached).collect(),
-    };
+    let of =
+        |reached: usize, lines: usize| Coverage { lines: (0..lines).collect(), reached_lines: (0..reached).collect() };
     assert_eq!([of(0, 0).percent(), of(999, 1_000).percent(), of(3, 3).percent()], [100, 99, 100]);
     assert_eq!(of(1, 3).missed_lines(), [1, 2]);
     let unloaded = Coverage::of_unloaded_file("a.gsky", "def f():\n    return 1\nf()");

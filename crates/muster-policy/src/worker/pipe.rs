@@ -40,9 +40,7 @@ impl<P: AsFd + Read> Read for TimedPipe<'_, P> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.pipe.read(buffer) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.wait_until_ready(PollFlags::IN)?
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait_until_ready(PollFlags::IN)?,
                 other => return other,
             }
         }
@@ -53,9 +51,7 @@ impl<P: AsFd + Write> Write for TimedPipe<'_, P> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         loop {
             match self.pipe.write(buffer) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.wait_until_ready(PollFlags::OUT)?
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait_until_ready(PollFlags::OUT)?,
                 other => return other,
             }
         }

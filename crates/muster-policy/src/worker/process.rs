@@ -46,9 +46,8 @@ impl WorkerProcess {
         let mut command = Command::new(&worker.program);
         command.args(&worker.args).env_clear().current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let failed = |error: io::Error| {
-            worker_failed(format!("`{}` cannot be started: {error}", worker.program.display()))
-        };
+        let failed =
+            |error: io::Error| worker_failed(format!("`{}` cannot be started: {error}", worker.program.display()));
         let mut child = command.spawn().map_err(failed)?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {

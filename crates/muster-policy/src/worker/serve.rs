@@ -68,8 +68,7 @@ impl WorkerState {
                 Err(worker_failed("the limits can be set only once".to_string()))
             }
             Request::Control(ControlRequest::Load { files }) => {
-                let (PolicyBundle { rules, hooks, mentions, .. }, program) =
-                    compile(files, confinement.limits)?;
+                let (PolicyBundle { rules, hooks, mentions, .. }, program) = compile(files, confinement.limits)?;
                 let loaded = LoadedBundle { rules, hooks, mentions, functions: program.functions() };
                 self.program = Some(program);
                 Ok(Reply::Control(ControlReply::Loaded(loaded)))
@@ -85,11 +84,9 @@ impl WorkerState {
         if let Some(calls) = call.calls {
             self.calls = Some(calls);
         }
-        let program =
-            self.program.as_ref().ok_or_else(|| worker_failed("no bundle is loaded".to_string()))?;
+        let program = self.program.as_ref().ok_or_else(|| worker_failed("no bundle is loaded".to_string()))?;
         let calls = self.calls.as_ref().filter(|calls| call.range.end <= calls.len());
-        let calls = calls
-            .ok_or_else(|| worker_failed("the request refers to calls that were not sent".to_string()))?;
+        let calls = calls.ok_or_else(|| worker_failed("the request refers to calls that were not sent".to_string()))?;
         Ok(Reply::Values(program.call_range((&call.file, &call.function), calls, call.range)))
     }
 }

@@ -300,10 +300,7 @@ mod tests {
         ])]);
         for calls in [
             CallBatch::from_pairs(vec![job(1), job(i64::MIN)], vec![nested, job(3)]),
-            CallBatch::from_rows([
-                [job(1), PolicyValue::text("")],
-                [job(2), PolicyValue::Float(f64::INFINITY)],
-            ]),
+            CallBatch::from_rows([[job(1), PolicyValue::text("")], [job(2), PolicyValue::Float(f64::INFINITY)]]),
         ] {
             let message = encoded(&calls);
             let mut reader = Reader::new(&message[1..], RecordDecoding::Accept);
@@ -329,10 +326,7 @@ mod tests {
                 let _ = Reader::new(&corrupt[1..], RecordDecoding::Reject).calls();
             }
         }
-        assert!(
-            Reader::new(&message[1..], RecordDecoding::Reject).calls().is_none(),
-            "answers have no records"
-        );
+        assert!(Reader::new(&message[1..], RecordDecoding::Reject).calls().is_none(), "answers have no records");
         let deep = [[LIST, 1, 0, 0, 0, 0, 0, 0, 0].repeat(1_000), vec![NONE]].concat();
         assert_eq!(Reader::new(&deep, RecordDecoding::Accept).value(DEPTH_MAX), None);
     }

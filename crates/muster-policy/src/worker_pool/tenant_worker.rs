@@ -125,12 +125,7 @@ impl TenantWorker {
     }
 
     /// Charge the time of a query, and record its success or the failure of the process.
-    pub fn finish_query(
-        &mut self,
-        settings: &WorkerPoolSettings,
-        started_at: Instant,
-        error: Option<&PolicyError>,
-    ) {
+    pub fn finish_query(&mut self, settings: &WorkerPoolSettings, started_at: Instant, error: Option<&PolicyError>) {
         let now = Instant::now();
         self.account.charge(now.saturating_duration_since(started_at));
         let is_process_lost = match &self.state {

@@ -157,11 +157,7 @@ mod tests {
         for backoff_ms in [100, 200, 400, 800, 1_600, 3_200, 6_400, 6_400] {
             account.record_failure(&settings(), now, unavailable("reason"));
             let last = now + Duration::from_millis(backoff_ms - 1);
-            assert_eq!(
-                account.check_callable(&settings(), 1, last),
-                Err(unavailable("reason")),
-                "{backoff_ms}"
-            );
+            assert_eq!(account.check_callable(&settings(), 1, last), Err(unavailable("reason")), "{backoff_ms}");
             now += Duration::from_millis(backoff_ms);
             assert_eq!(account.check_callable(&settings(), 1, now), Ok(()), "{backoff_ms}");
         }

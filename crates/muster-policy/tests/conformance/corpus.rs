@@ -21,8 +21,7 @@ pub struct Case {
 /// Every program of every file.
 pub fn cases() -> Vec<Case> {
     let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
-    let mut paths: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|e| e == "txt")).collect();
+    let mut paths: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "txt")).collect();
     paths.sort();
     paths.iter().flat_map(|path| cases_of(path)).collect()
 }

@@ -34,8 +34,7 @@ def apart(x):
 /// Decode the bytes as a value, pass it to a function, and check that it comes back unchanged.
 pub fn policy_values(program: &Program, bytes: &[u8]) {
     let value = value_of(&mut bytes.iter().copied(), 0);
-    let back =
-        program.call("hook", std::slice::from_ref(&value)).unwrap_or_else(|error| panic!("{value}: {error}"));
+    let back = program.call("hook", std::slice::from_ref(&value)).unwrap_or_else(|error| panic!("{value}: {error}"));
     assert_eq!(back.to_string(), seen_from_inside(&value).to_string());
     let apart = program.call("apart", std::slice::from_ref(&value));
     assert!(apart.is_ok(), "{value}: {apart:?}");
@@ -88,20 +87,17 @@ fn seen_from_inside(value: &PolicyValue) -> PolicyValue {
     match value {
         PolicyValue::List(items) => PolicyValue::List(all(items)),
         PolicyValue::Tuple(items) => PolicyValue::Tuple(all(items)),
-        PolicyValue::Dict(entries) => {
-            PolicyValue::Dict(entries.iter().fold(Vec::new(), |mut kept, (key, value)| {
-                let value = seen_from_inside(value);
-                match kept.iter_mut().find(|(known, _)| known == key) {
-                    Some((_, known)) => *known = value,
-                    None => kept.push((key.clone(), value)),
-                }
-                kept
-            }))
-        }
+        PolicyValue::Dict(entries) => PolicyValue::Dict(entries.iter().fold(Vec::new(), |mut kept, (key, value)| {
+            let value = seen_from_inside(value);
+            match kept.iter_mut().find(|(known, _)| known == key) {
+                Some((_, known)) => *known = value,
+                None => kept.push((key.clone(), value)),
+            }
+            kept
+        })),
         PolicyValue::Record(fields) => {
-            let field = |(name, value): &(&'static str, PolicyValue)| {
-                (PolicyValue::text(*name), seen_from_inside(value))
-            };
+            let field =
+                |(name, value): &(&'static str, PolicyValue)| (PolicyValue::text(*name), seen_from_inside(value));
             PolicyValue::Dict(fields.iter().map(field).collect())
         }
         other => other.clone(),

@@ -34,15 +34,9 @@ fn outcome(loaded: Result<(), PolicyError>, source: &[u8]) -> &'static str {
     let shown = || String::from_utf8_lossy(source).into_owned();
     match loaded {
         Ok(()) => "loaded",
-        Err(PolicyError::WorkerFailed { message }) if message.contains("exceeded its memory limit") => {
-            "over memory"
-        }
-        Err(PolicyError::WorkerFailed { message }) if message.contains("exceeded its time limit") => {
-            "over time"
-        }
-        Err(PolicyError::WorkerFailed { message }) if message.contains("the answer has") => {
-            "answer too large"
-        }
+        Err(PolicyError::WorkerFailed { message }) if message.contains("exceeded its memory limit") => "over memory",
+        Err(PolicyError::WorkerFailed { message }) if message.contains("exceeded its time limit") => "over time",
+        Err(PolicyError::WorkerFailed { message }) if message.contains("the answer has") => "answer too large",
         Err(PolicyError::WorkerFailed { message }) => panic!("{message}\n{}", shown()),
         Err(error) if error.to_string().contains("exceeds what the interpreter can represent") => {
             "interpreter panicked"
@@ -57,8 +51,7 @@ fn arbitrary_bytes_load_or_are_rejected() {
     let corpus = sources();
     let limits = Limits { steps: 2_000, ..Limits::default() };
     let confinement = Confinement { load_time: Duration::from_millis(500), limits, ..Confinement::default() };
-    let command =
-        WorkerCommand { program: env!("CARGO_BIN_EXE_muster-policy-worker").into(), args: Vec::new() };
+    let command = WorkerCommand { program: env!("CARGO_BIN_EXE_muster-policy-worker").into(), args: Vec::new() };
     let mut worker = Worker::new(command, confinement);
     let mut outcomes: BTreeMap<&str, u64> = BTreeMap::new();
     let mut longest = Duration::ZERO;

@@ -47,9 +47,7 @@ fn source_of(template: &str, number: &str) -> String {
         "fors" => nested(count, |i| format!("for i{i} in [1]:")),
         "elifs" => format!("if 0:\n  pass\n{}x = 1 + ''\n", "elif 0:\n  pass\n".repeat(count)),
         "names" => lines(count, |i| format!("n{i} = {i}")),
-        "chain" => {
-            lines(count, |i| format!("def f{i}():\n  return f{}() if False else 1", (i + 1).min(count)))
-        }
+        "chain" => lines(count, |i| format!("def f{i}():\n  return f{}() if False else 1", (i + 1).min(count))),
         "mesh" => lines(count, |i| {
             let others = (i + 1..count).map(|other| format!("f{other}")).collect::<Vec<_>>().join(", ");
             format!("def f{i}():\n  return [{others}]")

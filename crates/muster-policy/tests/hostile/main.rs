@@ -39,11 +39,7 @@ fn resident_bytes() -> u64 {
 }
 
 /// Load and call the policy in a worker, each within its deadline.
-fn in_worker(
-    worker: &mut Worker,
-    confinement: &Confinement,
-    hostile: &Hostile,
-) -> Result<PolicyValue, PolicyError> {
+fn in_worker(worker: &mut Worker, confinement: &Confinement, hostile: &Hostile) -> Result<PolicyValue, PolicyError> {
     let started_at = Instant::now();
     let loaded = worker.load(&files(&hostile.source));
     let within = confinement.load_time + MARGIN;
@@ -125,12 +121,7 @@ fn hostile_policies_are_stopped_and_leave_the_caller_unharmed() {
         let answer = in_process(hostile);
         report_answer(hostile, &answer, started_at, &mut not_stopped);
         let within = Limits::default().load_time + Limits::default().call_time + MARGIN;
-        assert!(
-            started_at.elapsed() < within,
-            "{}: {:?} in this process",
-            hostile.title,
-            started_at.elapsed()
-        );
+        assert!(started_at.elapsed() < within, "{}: {:?} in this process", hostile.title, started_at.elapsed());
         count += 1;
     }
     println!("{count} of them in this process");

@@ -12,8 +12,7 @@ use crate::corpus::{Case, cases, folder};
 fn outcome(case: &Case) -> String {
     let mut files = case.files.clone();
     *files.get_mut("main.gsky").unwrap() += "\ndef shown():\n    return repr(result)\n";
-    let shown =
-        Program::compile_files(&files, Limits::default()).and_then(|program| program.call("shown", &[]));
+    let shown = Program::compile_files(&files, Limits::default()).and_then(|program| program.call("shown", &[]));
     match shown {
         Ok(PolicyValue::Text(text)) => text,
         Ok(other) => panic!("{}: repr gives {other}", case.title),
@@ -73,8 +72,5 @@ fn starlark_go_agrees_with_every_program() {
     let stdout = String::from_utf8_lossy(&output.stdout);
     println!("{stdout}");
     assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(
-        stdout.contains(&format!("of {} programs", cases().len())),
-        "it did not run all programs: {stdout}"
-    );
+    assert!(stdout.contains(&format!("of {} programs", cases().len())), "it did not run all programs: {stdout}");
 }

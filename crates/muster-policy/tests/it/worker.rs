@@ -86,11 +86,7 @@ fn a_failed_load_keeps_the_previous_bundle() {
     assert_eq!(call_text(&mut worker, "f", &[]), "1");
     kill(&worker);
     assert!(worker.call("f", &[]).is_err());
-    assert_eq!(
-        call_text(&mut worker, "f", &[]),
-        "1",
-        "a new process starts with the last bundle that loaded"
-    );
+    assert_eq!(call_text(&mut worker, "f", &[]), "1", "a new process starts with the last bundle that loaded");
 }
 
 #[test]
@@ -170,8 +166,5 @@ fn worker_launch_failures_are_reported() {
     assert!(start_error("/no/such/program", &[]).contains("`/no/such/program` cannot be started"));
     assert!(start_error("/bin/false", &[]).contains("the worker process exited without a reply"));
     assert!(start_error("/bin/sleep", &["100"]).contains("its time limit of 300 ms"));
-    assert!(
-        start_error("/bin/echo", &["hello, I am no worker"])
-            .contains("the worker process exited without a reply")
-    );
+    assert!(start_error("/bin/echo", &["hello, I am no worker"]).contains("the worker process exited without a reply"));
 }

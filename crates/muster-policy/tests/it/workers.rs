@@ -34,24 +34,14 @@ fn compiled(workers: &WorkerPool, source: &str) -> PolicyBundle {
 }
 
 /// The answer of the function `f` to a number.
-fn query_f(
-    workers: &WorkerPool,
-    tenant: &str,
-    bundle: &PolicyBundle,
-    number: i64,
-) -> Result<PolicyValue, String> {
+fn query_f(workers: &WorkerPool, tenant: &str, bundle: &PolicyBundle, number: i64) -> Result<PolicyValue, String> {
     let calls = CallBatch::single(vec![PolicyValue::Int(number)]);
-    let answer =
-        workers.query(tenant, bundle, |session| session.call_each("policy.gsky", "f", &calls).remove(0));
+    let answer = workers.query(tenant, bundle, |session| session.call_each("policy.gsky", "f", &calls).remove(0));
     answer.map_err(|error| error.to_string())
 }
 
 /// Query until `f` answers, for at most a minute.
-fn query_f_until_answered(
-    workers: &WorkerPool,
-    tenant: &str,
-    bundle: &PolicyBundle,
-) -> Result<PolicyValue, String> {
+fn query_f_until_answered(workers: &WorkerPool, tenant: &str, bundle: &PolicyBundle) -> Result<PolicyValue, String> {
     let started_at = Instant::now();
     loop {
         let answer = query_f(workers, tenant, bundle, 1);
@@ -131,8 +121,7 @@ fn candidate(number: u64, saves: bool) -> CandidateView {
 
 /// The answers of all hooks but `limit`, as text.
 fn all_answers(executor: &impl HookExecutor) -> Vec<String> {
-    let failure =
-        FailureView { exit: Exit::Code { code: 1 }, attempt: 2, failures: 3, ran_ms: 5, nodes: Vec::new() };
+    let failure = FailureView { exit: Exit::Code { code: 1 }, attempt: 2, failures: 3, ran_ms: 5, nodes: Vec::new() };
     let candidates = [candidate(1, true), candidate(2, false)];
     let nodes = [node("a", 8), node("b", 4)];
     let mut answers = Vec::new();
@@ -157,9 +146,7 @@ fn worker_and_in_process_compilation_agree() {
     assert!(in_process.hooks.contains(&Hook::Power) && in_process.mentions.contains("team"));
     let empty = workers.compile(Default::default()).unwrap();
     assert_eq!(empty, muster_policy::compile(Default::default(), Limits::default()).unwrap().0);
-    for (source, expected) in
-        [("def admit(job, x):\n  pass", "calls it as admit(job)"), ("x = (", "policy.gsky:1")]
-    {
+    for (source, expected) in [("def admit(job, x):\n  pass", "calls it as admit(job)"), ("x = (", "policy.gsky:1")] {
         let error = workers.compile(files(source)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
@@ -188,10 +175,7 @@ def power(job):
 #[test]
 fn hooks_answer_the_same_in_a_worker_and_in_process() {
     let mut sources = files(ALL);
-    sources.insert(
-        "z.gsky".to_string(),
-        "def priority(job, tenant):\n    return job.priority - 1\n".to_string(),
-    );
+    sources.insert("z.gsky".to_string(), "def priority(job, tenant):\n    return job.priority - 1\n".to_string());
     let workers = workers(slow_machine_confinement(), unlimited_time_share());
     let bundle = workers.compile(sources.clone()).unwrap();
     let in_process = Program::compile_files(&sources, slow_machine_confinement().limits).unwrap();
@@ -207,8 +191,7 @@ fn hooks_answer_the_same_in_a_worker_and_in_process() {
     assert_eq!(many[1], Ok(Admission::Refuse { why: "one is none".to_string() }));
     assert!(many[3].is_err() && many[4].is_ok(), "{many:?}");
     let nodes = [node("a", 8), node("b", 4)];
-    let many =
-        workers.query("red", &bundle, |session| Ok(hooks::score_each(session, &jobs, &nodes))).unwrap();
+    let many = workers.query("red", &bundle, |session| Ok(hooks::score_each(session, &jobs, &nodes))).unwrap();
     assert_eq!(many, hooks::score_each(&in_process, &jobs, &nodes));
     assert!(many[1].is_err(), "{many:?}");
     assert_eq!((&many[2], &many[199]), (&Ok(vec![0, 4_000]), &Ok(vec![0, 4_000])));
@@ -253,20 +236,14 @@ fn a_tenant_is_called_again_after_backoff() {
 
 #[test]
 fn the_least_recently_used_process_is_stopped_first() {
-    let workers = workers(
-        slow_machine_confinement(),
-        WorkerPoolSettings { processes_max: 2, ..unlimited_time_share() },
-    );
+    let workers =
+        workers(slow_machine_confinement(), WorkerPoolSettings { processes_max: 2, ..unlimited_time_share() });
     let bundle = compiled(&workers, "def f(x):\n    return x\n");
     for tenant in ["red", "blue", "red", "green"] {
         assert_eq!(query_f(&workers, tenant, &bundle, 7), Ok(PolicyValue::Int(7)), "{tenant}");
     }
     assert_eq!(workers.process_ids().into_keys().collect::<Vec<_>>(), ["green", "red"]);
-    assert_eq!(
-        query_f(&workers, "blue", &bundle, 7),
-        Ok(PolicyValue::Int(7)),
-        "a stopped worker is started again"
-    );
+    assert_eq!(query_f(&workers, "blue", &bundle, 7), Ok(PolicyValue::Int(7)), "a stopped worker is started again");
     assert_eq!(workers.process_ids().into_keys().collect::<Vec<_>>(), ["blue", "green"]);
 }
 
@@ -308,8 +285,7 @@ fn exhausting_one_tenants_time_share_does_not_block_another() {
 /// A batched query succeeds with an error for each call. The failure of the worker still counts.
 #[test]
 fn a_bundle_is_suspended_after_repeated_worker_failures() {
-    let settings =
-        WorkerPoolSettings { backoff: Duration::from_millis(1), ..WorkerPoolSettings::for_cluster() };
+    let settings = WorkerPoolSettings { backoff: Duration::from_millis(1), ..WorkerPoolSettings::for_cluster() };
     let workers = workers(slow_machine_confinement(), settings);
     let bundle = compiled(&workers, GREEDY);
     let calls = CallBatch::from_rows([[PolicyValue::Int(0)], [PolicyValue::Int(1)]]);
@@ -332,12 +308,9 @@ fn a_bundle_is_suspended_after_repeated_worker_failures() {
 fn a_batch_split_over_many_messages_is_answered_in_order() {
     let workers = workers(slow_machine_confinement(), WorkerPoolSettings::for_cluster());
     let bundle = compiled(&workers, "def f(x, y):\n    return x.gpus * 1000 + y\n");
-    let first =
-        |gpus| PolicyValue::Record(vec![("gpus", PolicyValue::Int(gpus)), ("name", PolicyValue::text("n"))]);
-    let calls =
-        CallBatch::from_pairs((0..100).map(first).collect(), (0..100).map(PolicyValue::Int).collect());
-    let answers =
-        workers.query("1", &bundle, |session| Ok(session.call_each("policy.gsky", "f", &calls))).unwrap();
+    let first = |gpus| PolicyValue::Record(vec![("gpus", PolicyValue::Int(gpus)), ("name", PolicyValue::text("n"))]);
+    let calls = CallBatch::from_pairs((0..100).map(first).collect(), (0..100).map(PolicyValue::Int).collect());
+    let answers = workers.query("1", &bundle, |session| Ok(session.call_each("policy.gsky", "f", &calls))).unwrap();
     let row = |x: i64| (0..100).map(move |y| Ok(PolicyValue::Int(x * 1000 + y)));
     let expected: Vec<Result<PolicyValue, PolicyError>> = (0..100).flat_map(row).collect();
     assert_eq!(answers, expected);

@@ -4,9 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::{
-    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
-};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_saphyr::{Error, Location, Spanned, UserMessageFormatter};
 
 use super::nearest;
@@ -34,8 +32,7 @@ pub(super) fn read(path: &Path) -> RawConfig {
 pub(super) fn parse(path: &Path, text: &str) -> RawConfig {
     let mut reader = FileReader { path, text, raw: RawConfig::default() };
     let section = Section { prefix: "", reader: &mut reader };
-    let read =
-        serde_saphyr::with_deserializer_from_str(text, |deserializer| section.deserialize(deserializer));
+    let read = serde_saphyr::with_deserializer_from_str(text, |deserializer| section.deserialize(deserializer));
     if let Err(error) = read {
         let error = error.without_snippet();
         let kind = ProblemKind::Yaml(yaml_error_message(error));
@@ -49,17 +46,12 @@ fn yaml_error_message(error: &Error) -> String {
     let message = error.render_with_formatter(&UserMessageFormatter);
     let end = message.find(" at line ").unwrap_or(message.len());
     let message = message[..end].trim();
-    let duplicate = message
-        .strip_prefix("duplicate mapping key: ")
-        .and_then(|rest| rest.strip_suffix(" not allowed here"));
+    let duplicate =
+        message.strip_prefix("duplicate mapping key: ").and_then(|rest| rest.strip_suffix(" not allowed here"));
     match (message, duplicate) {
         (_, Some(key)) => format!("the key `{key}` is written twice; keep one"),
-        ("expected string scalar", _) => {
-            "a single value is expected here, not a list or a section".to_string()
-        }
-        ("expected mapping start", _) => {
-            "a section is expected here: indented lines of `key: value`".to_string()
-        }
+        ("expected string scalar", _) => "a single value is expected here, not a list or a section".to_string(),
+        ("expected mapping start", _) => "a section is expected here: indented lines of `key: value`".to_string(),
         (other, _) => other.to_string(),
     }
 }
@@ -93,11 +85,7 @@ struct Section<'r, 'a> {
 }
 
 impl Section<'_, '_> {
-    fn read_key<'de, A: MapAccess<'de>>(
-        &mut self,
-        written: Spanned<String>,
-        map: &mut A,
-    ) -> Result<(), A::Error> {
+    fn read_key<'de, A: MapAccess<'de>>(&mut self, written: Spanned<String>, map: &mut A) -> Result<(), A::Error> {
         let name = match self.prefix {
             "" => written.value,
             prefix => format!("{prefix}.{}", written.value),

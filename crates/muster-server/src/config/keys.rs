@@ -51,12 +51,7 @@ pub(super) const KEYS: &[Key] = &[
     key("listen", ValueKind::Address, "127.0.0.1:8080", "address of HTTP"),
     key("data_dir", ValueKind::Text, "./muster-data", "folder of the database, certificates and tokens"),
     key("cluster", ValueKind::Text, "", "file that describes a simulated cluster"),
-    key(
-        "policies.dir",
-        ValueKind::Text,
-        "",
-        "folder of policy files; applied at start and whenever a file changes",
-    ),
+    key("policies.dir", ValueKind::Text, "", "folder of policy files; applied at start and whenever a file changes"),
     key(
         "auth.mode",
         ValueKind::Choice(&["local", "tokens"]),
@@ -71,12 +66,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key("log.level", LOG_LEVELS, "info", "least severity that is logged; RUST_LOG takes precedence"),
     // The settings of the core.
-    key(
-        "scheduler.scheduling_interval_ms",
-        INTERVAL_RANGE_MS,
-        "1000",
-        "longest pause between two planning rounds",
-    ),
+    key("scheduler.scheduling_interval_ms", INTERVAL_RANGE_MS, "1000", "longest pause between two planning rounds"),
     key("scheduler.max_queue_size", at_least(1), "1000000", "most jobs waiting at once"),
     key(
         "scheduler.max_jobs_per_tenant",
@@ -85,12 +75,7 @@ pub(super) const KEYS: &[Key] = &[
         "most jobs of one tenant that have not ended; 0 for no limit",
     ),
     key("scheduler.enable_preemption", ValueKind::Bool, "true", "whether running jobs may be preempted"),
-    key(
-        "scheduler.enable_gang_scheduling",
-        ValueKind::Bool,
-        "true",
-        "whether jobs of several tasks are accepted",
-    ),
+    key("scheduler.enable_gang_scheduling", ValueKind::Bool, "true", "whether jobs of several tasks are accepted"),
     key("scheduler.enable_thermal_aware", ValueKind::Bool, "true", "whether hot GPUs are avoided"),
     key(
         "scheduler.thermal_threshold",
@@ -98,30 +83,15 @@ pub(super) const KEYS: &[Key] = &[
         "75",
         "temperature above which a GPU gets no new job until it has cooled",
     ),
-    key(
-        "scheduler.default_priority",
-        between(0, PRIORITY_MAX as i64),
-        "100",
-        "priority of a job without one",
-    ),
-    key(
-        "scheduler.cooling",
-        ValueKind::Duration,
-        "5m",
-        "time for which a GPU above the threshold gets no new job",
-    ),
+    key("scheduler.default_priority", between(0, PRIORITY_MAX as i64), "100", "priority of a job without one"),
+    key("scheduler.cooling", ValueKind::Duration, "5m", "time for which a GPU above the threshold gets no new job"),
     key(
         "scheduler.repartition",
         REPARTITION_MODES,
         "propose",
         "repartitioning of idle GPUs whose MIG layout fits no waiting job: `off`, `propose` or `apply`",
     ),
-    key(
-        "scheduler.ruleset",
-        ValueKind::Text,
-        "",
-        "active ruleset of the policies; if empty, the only one registered",
-    ),
+    key("scheduler.ruleset", ValueKind::Text, "", "active ruleset of the policies; if empty, the only one registered"),
     key(
         "scheduler.policy_failure",
         POLICY_FAILURE_MODES,
@@ -153,12 +123,7 @@ pub(super) const KEYS: &[Key] = &[
         "defragmentation: whether jobs that save checkpoints are moved so that a waiting job fits",
     ),
     key("scheduler.weight_fragmentation", WEIGHT, "1000", "weight of fragmentation (score term `waste`)"),
-    key(
-        "scheduler.weight_locality",
-        WEIGHT,
-        "1000",
-        "weight of locality: slow links between the GPUs of a task",
-    ),
+    key("scheduler.weight_locality", WEIGHT, "1000", "weight of locality: slow links between the GPUs of a task"),
     key("scheduler.weight_health", WEIGHT, "1000", "weight of GPU health: warm GPUs and GPUs with errors"),
     key(
         "scheduler.objective",
@@ -166,12 +131,7 @@ pub(super) const KEYS: &[Key] = &[
         "fair",
         "objective of the queue order: `fair` (fair share) or `fast` (least expected remaining GPU time)",
     ),
-    key(
-        "scheduler.aging_after",
-        ValueKind::Duration,
-        "5m",
-        "wait before aging begins to raise a job's priority",
-    ),
+    key("scheduler.aging_after", ValueKind::Duration, "5m", "wait before aging begins to raise a job's priority"),
     key(
         "scheduler.aging_per_minute",
         between(0, PRIORITY_MAX as i64),
@@ -219,18 +179,8 @@ pub(super) const KEYS: &[Key] = &[
     ),
     key("scheduler.stop_grace", ValueKind::Duration, "30s", "time between SIGTERM and SIGKILL"),
     key("scheduler.claim", ValueKind::Duration, "1m", "how long a claim holds freed space for the preemptor"),
-    key(
-        "scheduler.launch_backoff",
-        ValueKind::Duration,
-        "5s",
-        "pause after a failed launch, doubled each time",
-    ),
-    key(
-        "scheduler.memory",
-        ValueKind::Duration,
-        "24h",
-        "how long outcomes and idempotency keys are kept in memory",
-    ),
+    key("scheduler.launch_backoff", ValueKind::Duration, "5s", "pause after a failed launch, doubled each time"),
+    key("scheduler.memory", ValueKind::Duration, "24h", "how long outcomes and idempotency keys are kept in memory"),
     key(
         "scheduler.max_remembered_jobs",
         at_least(0),
@@ -244,23 +194,13 @@ pub(super) const KEYS: &[Key] = &[
     key("agent.health_check_interval_ms", INTERVAL_RANGE_MS, "30000", "interval of readings of every GPU"),
     key("agent.container_runtime", ValueKind::Text, "docker", "program that runs container images"),
     // The database of journal, savepoints and tables.
-    key(
-        "database.url",
-        ValueKind::Url,
-        "",
-        "`postgres://…` or `sqlite:PATH`; if empty, SQLite in the data folder",
-    ),
+    key("database.url", ValueKind::Url, "", "`postgres://…` or `sqlite:PATH`; if empty, SQLite in the data folder"),
     key("database.host", ValueKind::Text, "", "host of PostgreSQL; setting it chooses PostgreSQL"),
     key("database.port", between(1, 65_535), "5432", "port of PostgreSQL"),
     key("database.user", ValueKind::Text, "postgres", "user of PostgreSQL"),
     key("database.password", ValueKind::Secret, "", "password of that user"),
     key("database.database", ValueKind::Text, "gpu_scheduler", "name of the database"),
-    key(
-        "database.sslmode",
-        SSL_MODES,
-        "disable",
-        "whether connections are encrypted and the server is verified",
-    ),
+    key("database.sslmode", SSL_MODES, "disable", "whether connections are encrypted and the server is verified"),
     key(
         "database.sslrootcert",
         ValueKind::Text,
@@ -281,12 +221,7 @@ pub(super) const KEYS: &[Key] = &[
         "25",
         "most connections of this server to PostgreSQL, at least 3",
     ),
-    key(
-        "database.max_idle_conns",
-        between(0, 10_000),
-        "5",
-        "most connections that stay open while they are idle",
-    ),
+    key("database.max_idle_conns", between(0, 10_000), "5", "most connections that stay open while they are idle"),
     key(
         "database.conn_max_lifetime_mins",
         between(0, 525_600),
@@ -313,18 +248,8 @@ pub(super) const KEYS: &[Key] = &[
         "",
         "requests per second and caller; 0 for no limit; if empty, 100 with tokens",
     ),
-    key(
-        "api.max_connections",
-        at_least(16),
-        "",
-        "most open connections; if empty, what the descriptor limit allows",
-    ),
-    key(
-        "api.max_connections_per_address",
-        at_least(4),
-        "",
-        "most connections from one address; if empty, a quarter",
-    ),
+    key("api.max_connections", at_least(16), "", "most open connections; if empty, what the descriptor limit allows"),
+    key("api.max_connections_per_address", at_least(4), "", "most connections from one address; if empty, a quarter"),
     // Metrics and traces.
     key("metrics.enabled", ValueKind::Bool, "true", "whether metrics are served"),
     key("metrics.port", PORT, "", "separate port for metrics, on loopback only"),
@@ -336,12 +261,7 @@ pub(super) const KEYS: &[Key] = &[
         "prefix of the five compatibility metrics, e.g. gpu_scheduler_queue_size",
     ),
     key("telemetry.tracing_enabled", ValueKind::Bool, "true", "whether traces are sent to `otlp_endpoint`"),
-    key(
-        "telemetry.otlp_endpoint",
-        ValueKind::Url,
-        "",
-        "OpenTelemetry collector, such as http://127.0.0.1:4318",
-    ),
+    key("telemetry.otlp_endpoint", ValueKind::Url, "", "OpenTelemetry collector, such as http://127.0.0.1:4318"),
 ];
 
 /// Other names of keys: the alias, then the key. A file or an environment that sets both to different values is refused.
@@ -382,8 +302,7 @@ pub(super) fn is_section(name: &str) -> bool {
 
 /// An inert key or section that contains `name`, and why it has no effect; `None` for every other name.
 pub(super) fn find_inert(name: &str) -> Option<(&'static str, &'static str)> {
-    let within =
-        |whole: &str| name.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    let within = |whole: &str| name.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     INERT_KEYS.iter().find(|(whole, _)| within(whole)).copied()
 }
 

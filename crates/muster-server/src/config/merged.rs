@@ -38,8 +38,7 @@ pub(super) fn merge(raw: &RawConfig, problems: &mut Vec<Problem>) -> MergedConfi
         if let Some(conflict) = entries.get(key.name).and_then(|known| alias_conflict(known, &new)) {
             problems.push(conflict);
         }
-        let overrides =
-            entries.get(key.name).is_none_or(|known| new.source.precedence() >= known.source.precedence());
+        let overrides = entries.get(key.name).is_none_or(|known| new.source.precedence() >= known.source.precedence());
         if overrides {
             entries.insert(key.name, new);
         }
@@ -49,9 +48,8 @@ pub(super) fn merge(raw: &RawConfig, problems: &mut Vec<Problem>) -> MergedConfi
 
 /// A key and its alias in sources of one precedence must not have different values.
 fn alias_conflict(known: &MergedValue, new: &MergedValue) -> Option<Problem> {
-    let is_conflict = known.name != new.name
-        && known.source.precedence() == new.source.precedence()
-        && known.value != new.value;
+    let is_conflict =
+        known.name != new.name && known.source.precedence() == new.source.precedence() && known.value != new.value;
     is_conflict.then(|| Problem {
         source: new.source.clone(),
         kind: ProblemKind::Conflict { key: new.name, other: known.name, what: "the value" },
@@ -69,10 +67,7 @@ fn default_value(key: &Key) -> MergedValue {
 
 fn invalid_value(key: &Key, raw: &RawValue, source: ValueSource) -> Problem {
     let value = if key.kind == ValueKind::Secret { "***".to_string() } else { raw.text() };
-    Problem {
-        source,
-        kind: ProblemKind::InvalidValue { key: key.name, value, expected: key.kind.expected() },
-    }
+    Problem { source, kind: ProblemKind::InvalidValue { key: key.name, value, expected: key.kind.expected() } }
 }
 
 // These functions panic if a key is not in the table or is of another kind. That is a bug, and every start finds it: each

@@ -93,14 +93,10 @@ pub enum ProblemKind {
          name the origins, or set `auth.mode: tokens`"
     )]
     OpenCors,
-    #[error(
-        "`api.cors_origins` has `{origin}`; write an origin such as `https://grafana.example.org`, without a path"
-    )]
+    #[error("`api.cors_origins` has `{origin}`; write an origin such as `https://grafana.example.org`, without a path")]
     BadOrigin { origin: String },
     /// Certificate without key, or key without certificate.
-    #[error(
-        "`{present}` is set and `{missing}` is not; name both files, or neither to have a certificate generated"
-    )]
+    #[error("`{present}` is set and `{missing}` is not; name both files, or neither to have a certificate generated")]
     HalfKeyPair { present: &'static str, missing: &'static str },
 }
 

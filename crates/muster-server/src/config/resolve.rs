@@ -10,8 +10,8 @@ use super::merged::{self, MergedConfig};
 use super::problem::{ConfigError, Problem, ProblemKind};
 use super::settings;
 use super::{
-    AgentConfig, ApiConfig, AuthMode, Config, Cors, Database, LogConfig, LogFormat, MetricsConfig,
-    PostgresPool, RawConfig, SecretUrl, TelemetryConfig, TlsConfig,
+    AgentConfig, ApiConfig, AuthMode, Config, Cors, Database, LogConfig, LogFormat, MetricsConfig, PostgresPool,
+    RawConfig, SecretUrl, TelemetryConfig, TlsConfig,
 };
 
 /// Requests per second and caller in token mode, unless configured.
@@ -124,11 +124,10 @@ impl Resolver<'_> {
             (Some(certificate), Some(key)) => {
                 return Some(TlsConfig::Files { certificate: certificate.into(), key: key.into() });
             }
-            (Some(_), None) => self
-                .push_problem(CERTIFICATE, ProblemKind::HalfKeyPair { present: CERTIFICATE, missing: KEY }),
-            (None, Some(_)) => {
-                self.push_problem(KEY, ProblemKind::HalfKeyPair { present: KEY, missing: CERTIFICATE })
+            (Some(_), None) => {
+                self.push_problem(CERTIFICATE, ProblemKind::HalfKeyPair { present: CERTIFICATE, missing: KEY })
             }
+            (None, Some(_)) => self.push_problem(KEY, ProblemKind::HalfKeyPair { present: KEY, missing: CERTIFICATE }),
             (None, None) => {}
         }
         Some(TlsConfig::OwnCa)
@@ -150,8 +149,7 @@ impl Resolver<'_> {
     /// folder.
     fn database(&mut self, data_dir: &std::path::Path) -> Database {
         let merged = self.merged;
-        let (url, host) =
-            (merged.source("database.url").precedence(), merged.source("database.host").precedence());
+        let (url, host) = (merged.source("database.url").precedence(), merged.source("database.host").precedence());
         match (merged.text("database.url"), merged.text("database.host")) {
             (Some(_), Some(_)) if url == host => {
                 let what = "where the database is";
@@ -177,10 +175,7 @@ impl Resolver<'_> {
         }
         let path = url.strip_prefix("sqlite:").map(|rest| rest.strip_prefix("//").unwrap_or(rest));
         if path.is_none_or(str::is_empty) {
-            self.push_invalid_value(
-                "database.url",
-                "`postgres://USER:PASSWORD@HOST/DATABASE` or `sqlite:PATH`",
-            );
+            self.push_invalid_value("database.url", "`postgres://USER:PASSWORD@HOST/DATABASE` or `sqlite:PATH`");
         }
         Database::Sqlite { path: path.unwrap_or_default().into() }
     }
@@ -267,16 +262,10 @@ impl Resolver<'_> {
         let path = merged.text("metrics.path").unwrap_or_default().to_string();
         let namespace = merged.text("metrics.namespace").unwrap_or_default().to_string();
         if !is_free_path(&path) {
-            self.push_invalid_value(
-                "metrics.path",
-                "a path of its own that begins with `/`, such as `/metrics`",
-            );
+            self.push_invalid_value("metrics.path", "a path of its own that begins with `/`, such as `/metrics`");
         }
         if !is_metric_name(&namespace) {
-            self.push_invalid_value(
-                "metrics.namespace",
-                "a name of letters, digits and `_` that begins with a letter",
-            );
+            self.push_invalid_value("metrics.namespace", "a name of letters, digits and `_` that begins with a letter");
         }
         let port = merged.number_or_none("metrics.port").filter(|port| *port != listen.port());
         MetricsConfig {
@@ -338,9 +327,7 @@ fn postgres_url(merged: &MergedConfig, host: &str) -> SecretUrl {
     let sslmode = merged.text("database.sslmode").unwrap_or("disable");
     let files: String = ["sslrootcert", "sslcert", "sslkey"]
         .into_iter()
-        .filter_map(|key| {
-            Some(format!("&{key}={}", percent_encoded(merged.text(&format!("database.{key}"))?)))
-        })
+        .filter_map(|key| Some(format!("&{key}={}", percent_encoded(merged.text(&format!("database.{key}"))?))))
         .collect();
     let database = part("database.database");
     SecretUrl(format!("postgres://{user}@{host}:{port}/{database}?sslmode={sslmode}{files}"))

@@ -104,13 +104,9 @@ mod tests {
     fn every_scheduler_key_but_the_interval_sets_a_field() {
         let config = merged::merge(&RawConfig::default(), &mut Vec::new());
         let of_scheduler = KEYS.iter().filter(|key| key.name.starts_with("scheduler."));
-        let without_field =
-            of_scheduler.filter(|key| !set_field(&mut Settings::default(), key.name, &config));
+        let without_field = of_scheduler.filter(|key| !set_field(&mut Settings::default(), key.name, &config));
         // The interval of the rounds belongs to the planner's thread, not to the core.
-        assert_eq!(
-            without_field.map(|key| key.name).collect::<Vec<_>>(),
-            ["scheduler.scheduling_interval_ms"]
-        );
+        assert_eq!(without_field.map(|key| key.name).collect::<Vec<_>>(), ["scheduler.scheduling_interval_ms"]);
     }
 
     #[test]

@@ -66,11 +66,7 @@ telemetry:
 "#;
 
 /// Load from a file named `c.yaml`, variables and flags, all given as text.
-fn load(
-    text: &str,
-    variables: &[(&str, &str)],
-    flags: &[(&'static str, &str)],
-) -> Result<Config, ConfigError> {
+fn load(text: &str, variables: &[(&str, &str)], flags: &[(&'static str, &str)]) -> Result<Config, ConfigError> {
     let mut raw = file::parse(Path::new("c.yaml"), text);
     raw.extend(variables::read(variables.iter().map(|(name, value)| (name.to_string(), value.to_string()))));
     for (key, value) in flags {
@@ -102,13 +98,7 @@ fn an_empty_configuration_starts_a_local_server() {
         assert_eq!(config.tls, None);
         let (allowed_hosts, cors) = (vec![], Cors::SameOrigin);
         let (connections_max, connections_per_address_max) = (None, None);
-        let api = ApiConfig {
-            allowed_hosts,
-            cors,
-            rate_limit_rps: None,
-            connections_max,
-            connections_per_address_max,
-        };
+        let api = ApiConfig { allowed_hosts, cors, rate_limit_rps: None, connections_max, connections_per_address_max };
         assert_eq!(config.api, api);
         assert_eq!(config.settings, Settings::default(), "the defaults of the table are those of the core");
         assert_eq!(config.telemetry.otlp_endpoint, None);
@@ -194,8 +184,7 @@ fn inert_keys_of_the_compat_file_warn_once() {
         "`agent.container_runtime` has no effect: images are not run in this version",
     ];
     assert_eq!(load_valid(COMPAT_FILE).warnings, expected);
-    let config =
-        load("", &[("GPU_SCHEDULER_REDIS_HOST", "r"), ("GPU_SCHEDULER_REDIS_PORT", "1")], &[]).unwrap();
+    let config = load("", &[("GPU_SCHEDULER_REDIS_HOST", "r"), ("GPU_SCHEDULER_REDIS_PORT", "1")], &[]).unwrap();
     assert_eq!(config.warnings, [expected[2]]);
 }
 
@@ -240,17 +229,9 @@ fn an_alias_sets_its_key_in_every_source() {
     };
     let (by_name, by_alias) = ("scheduler: {weight_fragmentation: 3}", "scheduler: {weight_waste: 4}");
     assert_eq!((weight(by_name, &[]), weight(by_alias, &[])), (3, 4));
-    assert_eq!(
-        weight(by_name, &[("MUSTER_SCHEDULER__WEIGHT_WASTE", "5")]),
-        5,
-        "a variable overrides the file"
-    );
+    assert_eq!(weight(by_name, &[("MUSTER_SCHEDULER__WEIGHT_WASTE", "5")]), 5, "a variable overrides the file");
     assert_eq!(weight("", &[("GPU_SCHEDULER_SCHEDULER_WEIGHT_WASTE", "6")]), 6);
-    assert_eq!(
-        weight("scheduler: {weight_fragmentation: 3, weight_waste: 3}", &[]),
-        3,
-        "the same value twice"
-    );
+    assert_eq!(weight("scheduler: {weight_fragmentation: 3, weight_waste: 3}", &[]), 3, "the same value twice");
     let config = load_valid(by_alias);
     assert_eq!(source(&config, "scheduler.weight_fragmentation"), "c.yaml:1:27");
     assert!(config.show().iter().all(|shown| shown.key != "scheduler.weight_waste"));
@@ -314,8 +295,7 @@ fn unknown_variables_warn_and_those_of_others_are_left_alone() {
 
 #[test]
 fn the_port_of_the_stronger_source_wins_over_the_port_of_listen() {
-    let address =
-        |text: &str, variables: &[(&str, &str)]| load(text, variables, &[]).unwrap().listen.to_string();
+    let address = |text: &str, variables: &[(&str, &str)]| load(text, variables, &[]).unwrap().listen.to_string();
     assert_eq!(address("api: {http_port: 9000}", &[]), "127.0.0.1:9000");
     assert_eq!(address("listen: '[::1]:80'", &[("GPU_SCHEDULER_API_HTTP_PORT", "81")]), "[::1]:81");
     assert_eq!(address("api: {http_port: 9000}", &[("MUSTER_LISTEN", "127.0.0.1:7000")]), "127.0.0.1:7000");
@@ -324,8 +304,7 @@ fn the_port_of_the_stronger_source_wins_over_the_port_of_listen() {
 
 #[test]
 fn the_database_is_chosen_by_url_or_by_host() {
-    let database = |text: &str, variables: &[(&str, &str)]| match load(text, variables, &[]).unwrap().database
-    {
+    let database = |text: &str, variables: &[(&str, &str)]| match load(text, variables, &[]).unwrap().database {
         Database::Sqlite { path } => format!("sqlite {}", path.display()),
         Database::Postgres { url, .. } => url.reveal().to_string(),
     };
@@ -348,9 +327,8 @@ fn the_database_is_chosen_by_url_or_by_host() {
 
 #[test]
 fn listening_beyond_loopback_requires_tokens_and_tls() {
-    let with = |auth: &str, tls: &str| {
-        format!("listen: 0.0.0.0:8080\nauth: {{mode: {auth}}}\napi: {{enable_tls: {tls}}}\n")
-    };
+    let with =
+        |auth: &str, tls: &str| format!("listen: 0.0.0.0:8080\nauth: {{mode: {auth}}}\napi: {{enable_tls: {tls}}}\n");
     for (auth, tls, missing) in [
         ("local", "false", "tokens and TLS are off"),
         ("local", "true", "tokens are off"),
@@ -389,25 +367,13 @@ fn invalid_values_are_reported_with_the_expected_form() {
         ("scheduler.max_queue_size", "0", "it must be a whole number from 1"),
         ("scheduler.max_queue_size", "many", "it must be a whole number from 1"),
         ("scheduler.enable_preemption", "maybe", "it must be `true` or `false`"),
-        (
-            "scheduler.max_wait",
-            "30",
-            "it must be a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`",
-        ),
-        (
-            "scheduler.max_wait",
-            "-5m",
-            "it must be a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`",
-        ),
+        ("scheduler.max_wait", "30", "it must be a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`"),
+        ("scheduler.max_wait", "-5m", "it must be a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`"),
         ("listen", "8080", "it must be an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`"),
         ("auth.mode", "open", "it must be `local` or `tokens`"),
         ("log.level", "loud", "it must be `error`, `warn`, `info`, `debug` or `trace`"),
         ("api.http_port", "70000", "it must be a whole number from 0 to 65535"),
-        (
-            "database.sslmode",
-            "verify",
-            "it must be `disable`, `prefer`, `require`, `verify-ca` or `verify-full`",
-        ),
+        ("database.sslmode", "verify", "it must be `disable`, `prefer`, `require`, `verify-ca` or `verify-full`"),
         ("metrics.path", "prom", "it must be a path of its own that begins with `/`, such as `/metrics`"),
         ("metrics.namespace", "9a", "it must be a name of letters, digits and `_` that begins with a letter"),
         (
@@ -504,8 +470,7 @@ fn a_missing_file_is_reported() {
 #[test]
 fn passwords_are_never_shown() {
     let config = load_valid("database: {host: db, password: hunter2}");
-    let url =
-        load("", &[("MUSTER_DATABASE_URL", "postgres://me:hunter2@db/x?password=hunter2&a=b")], &[]).unwrap();
+    let url = load("", &[("MUSTER_DATABASE_URL", "postgres://me:hunter2@db/x?password=hunter2&a=b")], &[]).unwrap();
     for config in [&config, &url] {
         let shown: Vec<String> = config.show().iter().map(ShownKey::to_string).collect();
         let text = format!("{}\n{:?}", shown.join("\n"), config.database);

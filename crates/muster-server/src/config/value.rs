@@ -100,13 +100,9 @@ impl ValueKind {
             ValueKind::Integer { min, max: i64::MAX } => format!("a whole number from {min}"),
             ValueKind::Integer { min, max } => format!("a whole number from {min} to {max}"),
             ValueKind::Celsius { min, max } => format!("a number from {min} to {max} (°C)"),
-            ValueKind::Duration => {
-                "a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`".to_string()
-            }
+            ValueKind::Duration => "a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`".to_string(),
             ValueKind::Choice(words) => one_of(words),
-            ValueKind::Address => {
-                "an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_string()
-            }
+            ValueKind::Address => "an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_string(),
             ValueKind::List => "a list".to_string(),
         }
     }

@@ -22,8 +22,7 @@ const COMPAT_NAMES: &[(&str, &str)] = &[
 ];
 
 /// Variables with the prefix `MUSTER_` that the command line reads.
-const CLI_VARIABLES: &[&str] =
-    &["CONFIG", "TOKEN", "TOKEN_FILE", "URL", "API_URL", "SERVER", "TENANT", "OUTPUT", "CA"];
+const CLI_VARIABLES: &[&str] = &["CONFIG", "TOKEN", "TOKEN_FILE", "URL", "API_URL", "SERVER", "TENANT", "OUTPUT", "CA"];
 /// Variables with the prefix `MUSTER_` that agents set for tasks.
 const TASK_VARIABLES: &[&str] = &[
     "USER",
@@ -48,10 +47,8 @@ const TASK_VARIABLE_PREFIXES: &[&str] = &["JOB_", "TASK_", "GANG_", "ARRAY_", "S
 /// Read the variables that are configuration. An empty variable sets nothing, as is usual in container files.
 pub(super) fn read(variables: impl IntoIterator<Item = (String, String)>) -> RawConfig {
     let mut raw = RawConfig::default();
-    let mut set: Vec<(String, String)> = variables
-        .into_iter()
-        .filter(|(name, value)| !value.is_empty() && !is_service_link(name, value))
-        .collect();
+    let mut set: Vec<(String, String)> =
+        variables.into_iter().filter(|(name, value)| !value.is_empty() && !is_service_link(name, value)).collect();
     set.sort(); // For a stable order of warnings.
     for (name, value) in set {
         read_variable(&mut raw, name, value);

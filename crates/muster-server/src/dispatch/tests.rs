@@ -27,8 +27,7 @@ impl DispatchFixture {
     /// Three nodes of two GPUs, and a gang of one lead and three workers with alternate ranks on two of the nodes.
     fn with_gang() -> DispatchFixture {
         let (state, tracker) = (State::empty(), OrderTracker::default());
-        let mut fixture =
-            DispatchFixture { state, tracker, changed_nodes: BTreeSet::new(), now: Timestamp(1_000) };
+        let mut fixture = DispatchFixture { state, tracker, changed_nodes: BTreeSet::new(), now: Timestamp(1_000) };
         let config = Box::new(TenantConfig::unlimited("red"));
         fixture.execute(Command::CreateTenant { id: "red".parse().unwrap(), config });
         fixture.execute(register("n1", "", "one.example.org"));
@@ -39,10 +38,7 @@ impl DispatchFixture {
                 {"name":"worker","count":3,"each":{"gpus":1,"cpus":2,"memory_mib":1}}]"#,
         ));
         fixture.take_changed_nodes();
-        fixture.execute(Command::AdoptPlan {
-            plan: Box::new(plan_with_ranks_on(["n2", "n1", "n2", "n1"])),
-            epoch: 1,
-        });
+        fixture.execute(Command::AdoptPlan { plan: Box::new(plan_with_ranks_on(["n2", "n1", "n2", "n1"])), epoch: 1 });
         assert_eq!(fixture.take_changed_nodes(), ["n1", "n2"]);
         fixture
     }
@@ -86,8 +82,7 @@ fn plan_with_ranks_on(nodes: [&str; 4]) -> Plan {
         share: None,
     };
     let tasks = (0..).zip(nodes).map(task).collect();
-    let start =
-        Start { job: JOB, tasks, effective_priority: None, expected_ms: None, revocable: false, score: None };
+    let start = Start { job: JOB, tasks, effective_priority: None, expected_ms: None, revocable: false, score: None };
     Plan { starts: vec![start], ..Plan::default() }
 }
 
@@ -158,9 +153,8 @@ fn orders_carry_the_rank_and_group_rank_of_each_task() {
 #[test]
 fn orders_carry_numa_nodes_only_if_known_for_all_gpus_of_a_task() {
     let fixture = DispatchFixture::with_gang();
-    let numa_nodes_of_tasks = |node: &str| -> Vec<Vec<u32>> {
-        fixture.order(node).tasks.into_iter().map(|task| task.numa_nodes).collect()
-    };
+    let numa_nodes_of_tasks =
+        |node: &str| -> Vec<Vec<u32>> { fixture.order(node).tasks.into_iter().map(|task| task.numa_nodes).collect() };
     assert_eq!(numa_nodes_of_tasks("n2"), [vec![0], vec![1]]);
     assert_eq!(numa_nodes_of_tasks("n1"), [Vec::<u32>::new(), Vec::new()]);
     let mut facts = fixture.state.nodes[&"n2".parse().unwrap()].facts.clone();
@@ -182,13 +176,8 @@ fn orders_carry_the_gpu_share_of_a_task() {
     fixture.execute(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
     let orders = orders(&fixture.state, &node, 1);
     let share = orders.attempts.iter().find_map(|order| order.tasks[0].share.clone());
-    let expected = TaskShare {
-        mode: "mps".to_string(),
-        compute_milli: 250,
-        memory_mib: 10_000,
-        profile: None,
-        start: None,
-    };
+    let expected =
+        TaskShare { mode: "mps".to_string(), compute_milli: 250, memory_mib: 10_000, profile: None, start: None };
     assert_eq!(share, Some(expected));
 }
 
@@ -228,11 +217,7 @@ fn a_checkpoint_before_the_stop_or_of_a_cancelled_job_keeps_the_full_grace() {
     fixture.report_task("n1", TaskReport::Saved);
     assert_eq!(fixture.take_changed_nodes(), [""; 0]);
     fixture.execute(Command::RequeueJob { job: JOB });
-    assert_eq!(
-        fixture.grace_ms("n1"),
-        30_000,
-        "a checkpoint before the stop request does not shorten the grace"
-    );
+    assert_eq!(fixture.grace_ms("n1"), 30_000, "a checkpoint before the stop request does not shorten the grace");
     fixture.execute(Command::CancelJob { job: JOB });
     fixture.take_changed_nodes();
     fixture.report_task("n1", TaskReport::Saved);
@@ -266,14 +251,8 @@ fn orders_carry_the_pools_of_the_gpus_of_a_node() {
     assert_eq!(fixture.take_changed_nodes(), ["n1", "n2", "n3"]);
     let pools = orders(&fixture.state, &"n1".parse().unwrap(), 1).pools;
     let [pool] = &pools[..] else { panic!("{pools:?}") };
-    assert_eq!(
-        (pool.name.as_str(), &pool.gpus[..], pool.power_policy.as_str()),
-        ("cool", &[0, 1][..], "efficiency")
-    );
-    assert_eq!(
-        (pool.tuning[0].name.as_str(), pool.tuning[0].fields["target_watts"].as_str()),
-        ("power", "250.5")
-    );
+    assert_eq!((pool.name.as_str(), &pool.gpus[..], pool.power_policy.as_str()), ("cool", &[0, 1][..], "efficiency"));
+    assert_eq!((pool.tuning[0].name.as_str(), pool.tuning[0].fields["target_watts"].as_str()), ("power", "250.5"));
     assert_eq!((pool.max_temp_milli_c, pool.health_checks[0].name.as_str()), (60_000, "ecc"));
     fixture.execute(Command::RemoveNode { node: "n3".parse().unwrap() });
     fixture.take_changed_nodes();

@@ -52,9 +52,7 @@ impl EvaluationLimiter {
         let reusable = shared.take().filter(|copy| copy.is_reusable(seq, began, has_job(copy)));
         let copy = match reusable {
             Some(copy) if now.since(copy.now) < ANSWERS_VALID_MS => copy,
-            Some(copy) => {
-                Arc::new(SharedCopy::new(copy.state.clone(), now, (copy.copied_at, copy.copy_time)))
-            }
+            Some(copy) => Arc::new(SharedCopy::new(copy.state.clone(), now, (copy.copied_at, copy.copy_time))),
             None => {
                 let state = Arc::new(cluster.read(State::clone));
                 lock(&self.counts).copies += 1;

@@ -18,9 +18,7 @@ fn spawn_evaluations(
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let one = || {
         let evaluations = evaluations.clone();
-        tokio::spawn(
-            async move { drop(evaluations.acquire(caller).await.unwrap_or_else(|_| panic!("refused"))) },
-        )
+        tokio::spawn(async move { drop(evaluations.acquire(caller).await.unwrap_or_else(|_| panic!("refused"))) })
     };
     (0..times).map(|_| one()).collect()
 }

@@ -150,11 +150,7 @@ fn no_access_rule(request: &Request, path: &str) -> Response {
     ([(ALLOW, allowed.clone())], error.hint(format!("allowed methods are {allowed}"))).into_response()
 }
 
-fn authorize(
-    app: &AppState,
-    request: &Request,
-    permission: Permission,
-) -> Result<(Caller, CallerKey), ApiError> {
+fn authorize(app: &AppState, request: &Request, permission: Permission) -> Result<(Caller, CallerKey), ApiError> {
     let caller = authenticate(app, request)?;
     let caller_key = caller.token.clone().unwrap_or_else(|| peer_address(request));
     app.rate_limiter.take_request(&caller_key)?;

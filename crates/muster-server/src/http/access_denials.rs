@@ -57,8 +57,7 @@ impl AccessDenials {
         if lines.len() >= LOGGED_CALLERS_MAX {
             lines.retain(|_, line| is_open(line));
         }
-        let caller =
-            if lines.len() < LOGGED_CALLERS_MAX || lines.contains_key(caller) { caller } else { "others" };
+        let caller = if lines.len() < LOGGED_CALLERS_MAX || lines.contains_key(caller) { caller } else { "others" };
         match lines.get_mut(caller) {
             Some(line) if is_open(line) => {
                 line.suppressed += 1;
@@ -92,8 +91,7 @@ mod tests {
     #[test]
     fn log_lines_are_bounded_however_many_callers() {
         let (denials, now) = (AccessDenials::default(), Instant::now());
-        let lines =
-            (0..10_000).filter_map(|caller| denials.start_log_line(&format!("10.0.{caller}"), now)).count();
+        let lines = (0..10_000).filter_map(|caller| denials.start_log_line(&format!("10.0.{caller}"), now)).count();
         assert!(lines <= LOGGED_CALLERS_MAX + 1, "{lines}");
     }
 }

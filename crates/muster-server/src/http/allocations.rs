@@ -131,9 +131,7 @@ pub async fn get(
 
 async fn find_allocation(app: &AppState, caller: &Caller, id: AttemptId) -> Result<AllocationRow, ApiError> {
     let filter = AllocationFilter { job: Some(id.job), ..AllocationFilter::default() };
-    let rows = app
-        .read_tables(move |tables| Ok(tables.allocations(&filter, &PageRequest::first(1_000))?.rows))
-        .await?;
+    let rows = app.read_tables(move |tables| Ok(tables.allocations(&filter, &PageRequest::first(1_000))?.rows)).await?;
     let mut seen = rows.into_iter().filter(|row| caller.sees_tenant(&row.attempt.tenant));
     seen.find(|row| row.attempt.attempt == id.attempt).ok_or_else(|| id.not_found())
 }
@@ -149,8 +147,7 @@ pub async fn requeue_job(
 ) -> Result<Json<Acknowledgement>, ApiError> {
     let row = find_allocation(&app, &caller, id).await?;
     if row.attempt.ended_at.is_some() {
-        let ended =
-            Refusal::WrongPhase { job: id.job, phase: "past that attempt", verb: "this", needs: "running" };
+        let ended = Refusal::WrongPhase { job: id.job, phase: "past that attempt", verb: "this", needs: "running" };
         return Err(ended.into());
     }
     control_job(&app, caller, id.job, Command::RequeueJob { job: id.job }, "is requeued").await
@@ -227,10 +224,7 @@ fn live_attempt(app: &AppState, job: JobId) -> Option<LiveAttempt> {
     let found = app.read_state(|state| {
         let job = state.jobs.get(&job)?;
         let tenant = &state.tenants.get(&job.spec.tenant)?.config;
-        Some(LiveAttempt {
-            held: ledger::held(&job.spec, job.attempt()?, tenant),
-            score: render::attempt_score(job),
-        })
+        Some(LiveAttempt { held: ledger::held(&job.spec, job.attempt()?, tenant), score: render::attempt_score(job) })
     });
     found.ok().flatten()
 }

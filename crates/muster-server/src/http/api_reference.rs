@@ -192,21 +192,11 @@ mod tests {
         let reference = ApiReference::from_openapi(&crate::http::openapi());
         for route in reference.chapters.iter().flat_map(|chapter| &chapter.routes) {
             assert!(!route.summary.is_empty(), "{} {}", route.method, route.path);
-            assert!(
-                route.params.iter().all(|row| !row.description.is_empty()),
-                "{} {}",
-                route.method,
-                route.path
-            );
+            assert!(route.params.iter().all(|row| !row.description.is_empty()), "{} {}", route.method, route.path);
         }
         for object in &reference.objects {
             let bare = object.fields.iter().find(|row| row.description.is_empty());
-            assert!(
-                bare.is_none(),
-                "{}.{}",
-                object.name,
-                bare.map(|row| row.name.as_str()).unwrap_or_default()
-            );
+            assert!(bare.is_none(), "{}.{}", object.name, bare.map(|row| row.name.as_str()).unwrap_or_default());
         }
     }
 }

@@ -12,10 +12,7 @@ const INDEXES_MAX: usize = 100_001;
 /// The indexes, and how many of the jobs may run at once (`%8`).
 pub fn parse_array(text: &str) -> Result<ArraySpec, ApiError> {
     let bad = || {
-        ApiError::invalid(
-            "array",
-            format!("`{text}` is not an array range; write for example `0-99%8` or `1,4,7-9`"),
-        )
+        ApiError::invalid("array", format!("`{text}` is not an array range; write for example `0-99%8` or `1,4,7-9`"))
     };
     let (ranges, running_max) = match text.split_once('%') {
         Some((ranges, most)) => (ranges, Some(parse_digits(most).ok_or_else(bad)?)),

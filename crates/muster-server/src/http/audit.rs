@@ -28,10 +28,7 @@ pub struct AuditQuery {
 /// List administrative acts, newest first
 #[utoipa::path(get, path = "/api/v1/audit", tag = "audit", params(AuditQuery),
     responses((status = 200, description = "One page of acts", body = AuditList)))]
-pub async fn list(
-    State(app): State<AppState>,
-    Query(query): Query<AuditQuery>,
-) -> Result<Json<AuditList>, ApiError> {
+pub async fn list(State(app): State<AppState>, Query(query): Query<AuditQuery>) -> Result<Json<AuditList>, ApiError> {
     let page = PageRequest {
         start: page_start(query.offset, query.cursor.as_deref())?,
         limit: page_limit(query.limit)?,

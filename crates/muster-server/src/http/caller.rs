@@ -48,8 +48,7 @@ pub trait TenantVisibility {
             (None, Some(own)) => return Ok(own.clone()),
             (requested, _) => requested.unwrap_or(DEFAULT_TENANT),
         };
-        let tenant: TenantId =
-            text.parse().map_err(|error| ApiError::invalid("tenant_id", format!("{error}")))?;
+        let tenant: TenantId = text.parse().map_err(|error| ApiError::invalid("tenant_id", format!("{error}")))?;
         match self.sees_tenant(tenant.as_str()) {
             true => Ok(tenant),
             false => Err(Refusal::UnknownTenant { tenant }.into()),

@@ -19,9 +19,7 @@ use crate::http::api_error::ApiError;
 use crate::http::json::{Json, read_bytes};
 use crate::http::start_range::StartRangeCheck;
 use crate::http::submit::{SUBMISSION_BYTES_MAX, parse_submission};
-use crate::http::why::{
-    OWN_FORECAST_LIVE_JOBS_MAX, OWN_FORECAST_ROUNDS_MAX, STATE_COPY_LIVE_JOBS_MAX, api_remedy,
-};
+use crate::http::why::{OWN_FORECAST_LIVE_JOBS_MAX, OWN_FORECAST_ROUNDS_MAX, STATE_COPY_LIVE_JOBS_MAX, api_remedy};
 use crate::http::{gpu_share, render};
 use crate::identity::Caller;
 use crate::policies::query_missing_limits;
@@ -61,9 +59,7 @@ fn dry_run(app: &AppState, caller: &Caller, submit: &Command) -> Result<DryRun, 
     }
     if jobs > STATE_COPY_LIVE_JOBS_MAX {
         // Copying the state would cost more than the round.
-        return app.read_state(|state| {
-            api_dry_run(planner::dry_run(state, spec, app.cluster.now().max(state.clock)))
-        });
+        return app.read_state(|state| api_dry_run(planner::dry_run(state, spec, app.cluster.now().max(state.clock))));
     }
     let copy = app.evaluations.shared_copy(&app.cluster, None);
     let now = app.cluster.now().max(copy.state().clock);
@@ -135,16 +131,11 @@ fn api_dry_run(found: planner::DryRun) -> DryRun {
         (Some(_), _) => (DryRunOutcome::Starts, "would start in the next round".to_string()),
         (None, Some(eviction)) => (
             DryRunOutcome::Preempts,
-            format!(
-                "would preempt {} on {}",
-                job_count_text(eviction.victims.len()),
-                node_list_text(&eviction.tasks)
-            ),
+            format!("would preempt {} on {}", job_count_text(eviction.victims.len()), node_list_text(&eviction.tasks)),
         ),
         (None, None) => {
-            let first = reasons
-                .first()
-                .map_or("the planner has not considered it yet", |reason| reason.sentence.as_str());
+            let first =
+                reasons.first().map_or("the planner has not considered it yet", |reason| reason.sentence.as_str());
             (DryRunOutcome::Waits, format!("would wait: {first}"))
         }
     };
@@ -158,10 +149,7 @@ fn api_dry_run(found: planner::DryRun) -> DryRun {
         gpus: gpu_share::placed_gpus(tasks()),
         shares: gpu_share::placed_shares(tasks()),
         score: found.score.as_deref().map(render::api_score),
-        victims: eviction
-            .into_iter()
-            .flat_map(|eviction| eviction.victims.iter().map(ToString::to_string))
-            .collect(),
+        victims: eviction.into_iter().flat_map(|eviction| eviction.victims.iter().map(ToString::to_string)).collect(),
         queue_position: found.start.is_none().then_some(found.position.position),
         queue_length: found.start.is_none().then_some(found.position.of),
         reasons,

@@ -66,8 +66,7 @@ pub async fn list_job_events(
         let tenant = job_tenant(tables, job)?;
         Ok(tenant.zip(Some(tables.events(after, limit, Some(job))?)))
     });
-    let (_, rows) =
-        found.await?.filter(|(tenant, _)| caller.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
+    let (_, rows) = found.await?.filter(|(tenant, _)| caller.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
     let next_after = rows.last().map_or(after, |row| row.seq);
     Ok(Json(EventList { events: rows.into_iter().map(api_event).collect(), next_after }))
 }
@@ -107,14 +106,7 @@ pub async fn follow(
     let now = app.read_state(|state| state.seq)?;
     let after = last_event_id(&headers)?.or(query.after);
     let (writer, response) = sse::open_sse(app.rate_limiter.acquire_stream(&caller_key)?);
-    let stream = EventStream {
-        app,
-        caller,
-        job,
-        visible_jobs: HashMap::new(),
-        last_seq: after.unwrap_or(now),
-        writer,
-    };
+    let stream = EventStream { app, caller, job, visible_jobs: HashMap::new(), last_seq: after.unwrap_or(now), writer };
     tokio::spawn(stream.run(batches));
     Ok(response)
 }
@@ -206,8 +198,7 @@ impl EventStream {
     async fn catch_up(&mut self) -> Result<(), StreamEnd> {
         loop {
             let (after, job) = (self.last_seq, self.job);
-            let rows =
-                self.app.read_tables(move |tables| Ok(tables.events(after, JOURNAL_PAGE_ROWS, job)?)).await?;
+            let rows = self.app.read_tables(move |tables| Ok(tables.events(after, JOURNAL_PAGE_ROWS, job)?)).await?;
             self.app.check_token(&self.caller)?;
             let more = rows.len() == JOURNAL_PAGE_ROWS as usize;
             for row in rows {
@@ -260,12 +251,9 @@ impl EventStream {
         }
         let job = event.job_id.as_deref().and_then(|id| id.parse::<JobId>().ok());
         let Some(job) = job else {
-            let own =
-                event.data.get("id").and_then(Value::as_str).is_some_and(|id| self.caller.sees_tenant(id));
+            let own = event.data.get("id").and_then(Value::as_str).is_some_and(|id| self.caller.sees_tenant(id));
             let about_tenant = event.kind.starts_with("Tenant");
-            return Ok((about_tenant && own)
-                || event.kind.starts_with("Node")
-                || event.kind.starts_with("Gpu"));
+            return Ok((about_tenant && own) || event.kind.starts_with("Node") || event.kind.starts_with("Gpu"));
         };
         if let Some(seen) = self.visible_jobs.get(&job.number) {
             return Ok(*seen);

@@ -82,11 +82,7 @@ fn mig_profile(mode: &ShareMode) -> Option<String> {
 }
 
 /// The holders of a GPU, one entry per task; the share is `None` for a holder of the whole GPU.
-pub fn gpu_holders<'a>(
-    state: &'a State,
-    node: &'a Node,
-    index: usize,
-) -> Vec<(&'a Job, Option<&'a gpu_share::Share>)> {
+pub fn gpu_holders<'a>(state: &'a State, node: &'a Node, index: usize) -> Vec<(&'a Job, Option<&'a gpu_share::Share>)> {
     // A gang on whole GPUs may have thousands of tasks; a whole GPU has one holder, so they need no search.
     if let Some(job) = node.sole_holder(index) {
         return state.jobs.get(&job).map(|job| (job, None)).into_iter().collect();
@@ -98,11 +94,7 @@ pub fn gpu_holders<'a>(
 }
 
 /// The shares of a job's tasks on one GPU.
-fn job_shares_on_gpu<'a>(
-    job: &'a Job,
-    node: &'a Node,
-    index: usize,
-) -> impl Iterator<Item = &'a gpu_share::Share> {
+fn job_shares_on_gpu<'a>(job: &'a Job, node: &'a Node, index: usize) -> impl Iterator<Item = &'a gpu_share::Share> {
     let tasks = job.attempt().into_iter().flat_map(|attempt| &attempt.tasks);
     let on_gpu = tasks.filter(move |task| task.node == node.id && task.gpus.contains(&(index as u8)));
     on_gpu.filter_map(|task| task.share.as_deref())

@@ -163,8 +163,7 @@ async fn send_health_command(
     why: String,
 ) -> Result<(), ApiError> {
     let node = node.clone();
-    let command =
-        Command::SetGpuHealth { node, gpu, status, why, cooling_until: None, temperature_c: None, jobs };
+    let command = Command::SetGpuHealth { node, gpu, status, why, cooling_until: None, temperature_c: None, jobs };
     app.cluster.execute(caller.actor.clone(), command).await?;
     Ok(())
 }
@@ -187,8 +186,7 @@ pub async fn set_health(
     let status = parse_health(&change.health)?;
     let rule = change.jobs.as_deref().map(parse_jobs_rule).transpose()?.unwrap_or_default();
     let jobs = app.read_state(|state| {
-        let seen =
-            |job: &JobId| state.jobs.get(job).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()));
+        let seen = |job: &JobId| state.jobs.get(job).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()));
         let jobs = state.jobs_on_gpu(&node, gpu).into_iter().filter(seen);
         jobs.map(|job| job.to_string()).collect()
     })?;

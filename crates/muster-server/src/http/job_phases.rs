@@ -56,10 +56,8 @@ impl<'a> JobPhaseBuilder<'a> {
     fn apply_event(&mut self, event: &Event) {
         match event {
             Event::JobSubmitted { held_by: Some(by), at, .. } => {
-                self.open = Some(OpenPhase {
-                    kind: PhaseKind::Held { why: format!("by {by} at submission") },
-                    since: *at,
-                });
+                self.open =
+                    Some(OpenPhase { kind: PhaseKind::Held { why: format!("by {by} at submission") }, since: *at });
             }
             Event::JobHeld { by, why, at, .. } => {
                 self.begin_phase(PhaseKind::Held { why: by_person_text(by, why) }, *at)
@@ -109,21 +107,13 @@ impl<'a> JobPhaseBuilder<'a> {
     }
 
     /// Record the end of an attempt and begin the next phase of the job.
-    fn attempt_ended(
-        &mut self,
-        exit: &Exit,
-        next: &NextPhase,
-        receipt: Option<&PreemptionReceipt>,
-        at: Timestamp,
-    ) {
+    fn attempt_ended(&mut self, exit: &Exit, next: &NextPhase, receipt: Option<&PreemptionReceipt>, at: Timestamp) {
         match next {
             NextPhase::Ended { why, .. } if why.is_empty() => {
                 self.push_instant("ended", format!("ended: {}", exit_text(exit)), at)
             }
             NextPhase::Ended { why, .. } => self.push_instant("ended", format!("ended: {why}"), at),
-            NextPhase::Held { by, why } => {
-                self.begin_phase(PhaseKind::Held { why: by_person_text(by, why) }, at)
-            }
+            NextPhase::Held { by, why } => self.begin_phase(PhaseKind::Held { why: by_person_text(by, why) }, at),
             NextPhase::Queued { because, .. } => {
                 let (phase, sentence) = match because {
                     RequeueCause::Preempted => ("preempted", self.preempted_sentence(receipt)),
@@ -160,9 +150,7 @@ impl<'a> JobPhaseBuilder<'a> {
             PhaseKind::Starting { nodes } => {
                 self.push_span("starting", format!("started within {lasted} on {nodes}"), from, at);
             }
-            PhaseKind::Running { nodes } => {
-                self.push_span("ran", format!("ran {lasted} on {nodes}"), from, at)
-            }
+            PhaseKind::Running { nodes } => self.push_span("ran", format!("ran {lasted} on {nodes}"), from, at),
             PhaseKind::Stopping { cause } => {
                 let cause = self.stop_cause_text(&cause);
                 self.push_span("stopping", format!("took {lasted} to stop: {cause}"), from, at);
@@ -173,15 +161,9 @@ impl<'a> JobPhaseBuilder<'a> {
     /// A wait, divided where its reasons changed. The first note is written shortly after the wait begins, so it also
     /// covers the time before it.
     fn push_wait(&mut self, from: Timestamp, to: Timestamp) {
-        let notes: Vec<&WaitNote> =
-            self.notes.iter().filter(|note| (from.0..to.0).contains(&note.at_ms)).collect();
+        let notes: Vec<&WaitNote> = self.notes.iter().filter(|note| (from.0..to.0).contains(&note.at_ms)).collect();
         if notes.is_empty() {
-            return self.push_span(
-                "waited",
-                format!("waited {}", human_duration(to.since(from).max(0))),
-                from,
-                to,
-            );
+            return self.push_span("waited", format!("waited {}", human_duration(to.since(from).max(0))), from, to);
         }
         for (index, note) in notes.iter().enumerate() {
             let begins = if index == 0 { from } else { Timestamp(note.at_ms) };
@@ -329,12 +311,7 @@ mod tests {
                 grace_ms: 30_000,
                 at: at(18),
             },
-            ended(
-                19,
-                1,
-                NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None },
-                Some(receipt),
-            ),
+            ended(19, 1, NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None }, Some(receipt)),
             placed(25, 2),
             started(25, 2),
             ended(30, 2, NextPhase::Ended { outcome: Outcome::Done, why: String::new() }, None),

@@ -3,9 +3,7 @@
 
 use muster_core::gpu::gpu_share::Isolation;
 use muster_core::gpu::model;
-use muster_core::objects::job::{
-    CheckpointRule, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
-};
+use muster_core::objects::job::{CheckpointRule, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
 use muster_core::{JobSpec, TenantId};
 use muster_protocol::submit::{self as wire, SubmitTask};
 
@@ -40,11 +38,7 @@ pub fn job_spec(
         on_node_lost: on_node_lost(submission)?,
         checkpoint: checkpoint_rule(submission)?,
         after: submission.after.iter().map(parse_dependency).collect::<Result<_, _>>()?,
-        start_after: submission
-            .start_after
-            .as_ref()
-            .map(|at| parse_timestamp("start_after", at))
-            .transpose()?,
+        start_after: submission.start_after.as_ref().map(|at| parse_timestamp("start_after", at)).transpose()?,
         pool: submission.pool.clone(),
         node_labels: submission.node_labels.clone(),
         run: run(submission),
@@ -65,9 +59,7 @@ fn tasks(submission: &wire::SubmitJob) -> Result<Vec<TaskGroup>, ApiError> {
     if submission.tasks.is_empty() {
         let gpus = submission.gpu_count.unwrap_or(1);
         if gpus == 0 {
-            return Err(
-                ApiError::invalid("gpu_count", "must be at least 1").hint("a job without GPUs uses `tasks`")
-            );
+            return Err(ApiError::invalid("gpu_count", "must be at least 1").hint("a job without GPUs uses `tasks`"));
         }
         let task = SubmitTask { gpus: Some(gpus), ..SubmitTask::default() };
         return Ok(vec![task_group(submission, &task)?]);
@@ -82,8 +74,7 @@ fn tasks(submission: &wire::SubmitJob) -> Result<Vec<TaskGroup>, ApiError> {
 fn task_group(submission: &wire::SubmitJob, task: &SubmitTask) -> Result<TaskGroup, ApiError> {
     let own_models = !task.gpu_models.is_empty();
     let job_models = submission.gpu_model.iter().chain(&submission.gpu_models);
-    let models: Vec<&String> =
-        if own_models { task.gpu_models.iter().collect() } else { job_models.collect() };
+    let models: Vec<&String> = if own_models { task.gpu_models.iter().collect() } else { job_models.collect() };
     let gpu_memory_mib = task.gpu_memory_mb.or(submission.gpu_memory_mb).unwrap_or(0);
     Ok(TaskGroup {
         name: task.name.clone().unwrap_or_else(|| "task".to_string()),
@@ -133,10 +124,7 @@ fn topology(submission: &wire::SubmitJob) -> Result<Topology, ApiError> {
         "same-numa" => Ok(Topology::SameNuma),
         "nvlink" => Ok(Topology::Nvlink),
         "same-rack" => Ok(Topology::SameRack),
-        other => Err(ApiError::invalid(
-            "topology",
-            format!("`{other}` is none of any, same-numa, nvlink, same-rack"),
-        )),
+        other => Err(ApiError::invalid("topology", format!("`{other}` is none of any, same-numa, nvlink, same-rack"))),
     }
 }
 
@@ -168,10 +156,7 @@ fn on_node_lost(submission: &wire::SubmitJob) -> Result<OnNodeLost, ApiError> {
         "wait" => Ok(OnNodeLost::Wait),
         "requeue" => Ok(OnNodeLost::Requeue),
         "requeue-unsafe" => Ok(OnNodeLost::RequeueUnsafe),
-        other => Err(ApiError::invalid(
-            "on_node_lost",
-            format!("`{other}` is none of wait, requeue, requeue-unsafe"),
-        )),
+        other => Err(ApiError::invalid("on_node_lost", format!("`{other}` is none of wait, requeue, requeue-unsafe"))),
     }
 }
 

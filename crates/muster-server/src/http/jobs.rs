@@ -85,8 +85,7 @@ pub async fn list(
     })?;
     let page = app.read_tables(move |tables| rows.read(tables, &filter)).await?;
     let ids: Vec<JobId> = page.rows.iter().map(|row| row.id).collect();
-    let mut jobs: Vec<JobSummary> =
-        page.rows.into_iter().map(|row| render::api_job_summary(row, now_ms)).collect();
+    let mut jobs: Vec<JobSummary> = page.rows.into_iter().map(|row| render::api_job_summary(row, now_ms)).collect();
     for (job, id) in jobs.iter_mut().zip(&ids) {
         if let Some(tasks) = page.arrays.get(&id.number) {
             job_page::set_array_summary(job, id.number, tasks);
@@ -129,18 +128,14 @@ fn job_filter(query: &JobQuery, caller: &Caller) -> Result<JobFilter, ApiError> 
         user: query.user.clone().or(own.map(str::to_string)),
         name_contains: query.name.clone(),
         label: query.label.as_deref().map(parse_label).transpose()?,
-        number: array
-            .transpose()
-            .map_err(|error| ApiError::invalid("array", error.to_string()))?
-            .map(|id| id.number),
+        number: array.transpose().map_err(|error| ApiError::invalid("array", error.to_string()))?.map(|id| id.number),
         active_only: query.active.unwrap_or(false),
     })
 }
 
 fn parse_job_state(name: &str) -> Result<JobState, ApiError> {
     let known = JobState::ALL.map(JobState::as_str).join(", ");
-    JobState::parse(name.trim())
-        .ok_or_else(|| ApiError::invalid("state", format!("`{name}` is none of {known}")))
+    JobState::parse(name.trim()).ok_or_else(|| ApiError::invalid("state", format!("`{name}` is none of {known}")))
 }
 
 /// Get one job
@@ -157,9 +152,8 @@ pub async fn get(
 ) -> Result<Json<Job>, ApiError> {
     let now_ms = app.cluster.now().0;
     let found = app.read_tables(move |tables| find_job_or_array(tables, id)).await?;
-    let (detail, leases, array) = found
-        .filter(|(detail, ..)| caller.sees_tenant(&detail.row.tenant))
-        .ok_or(Refusal::UnknownJob { job: id })?;
+    let (detail, leases, array) =
+        found.filter(|(detail, ..)| caller.sees_tenant(&detail.row.tenant)).ok_or(Refusal::UnknownJob { job: id })?;
     let first = detail.row.id;
     let is_own = caller.actor.owns(&detail.row.tenant, &detail.row.user);
     let mut job = render::api_job(detail, now_ms);
@@ -177,8 +171,7 @@ pub async fn get(
         let position = muster_core::planner::position(state, live, now);
         job.queue_position = position.map(|place| place.position);
         job.queue_length = position.map(|place| place.of);
-        job.estimated_wait =
-            position.and_then(|place| estimated_wait(&app, state, (first, place.position), now));
+        job.estimated_wait = position.and_then(|place| estimated_wait(&app, state, (first, place.position), now));
         let cap = live.attempt().and_then(|attempt| attempt.gpu_milliwatts_max);
         job.gpu_power_max_watts = cap.map(|milliwatts| milliwatts as f64 / 1_000.0);
         job.reasons = render::api_reasons(&app.cluster.verdicts().of(state, live, now));
@@ -198,22 +191,17 @@ fn estimated_wait(
     let forecast = app.cluster.forecast();
     let range = forecast.of(job).or_else(|| forecast.of_position(position));
     let range = StartRangeCheck::new(state, job, None, now).reliable(range).ok()?.range();
-    let (from, to) =
-        (human_duration(range.from.since(now).max(0)), human_duration(range.to.since(now).max(0)));
+    let (from, to) = (human_duration(range.from.since(now).max(0)), human_duration(range.to.since(now).max(0)));
     Some(if from == to { from } else { format!("{from} to {to}") })
 }
 
 /// The unhealthy GPUs of a running attempt, with the reason of their declaration or reading.
-fn unhealthy_gpus_message(
-    state: &muster_core::State,
-    attempt: &muster_core::objects::job::Attempt,
-) -> Option<String> {
+fn unhealthy_gpus_message(state: &muster_core::State, attempt: &muster_core::objects::job::Attempt) -> Option<String> {
     let devices = attempt.tasks.iter().flat_map(|task| task.devices());
     let unhealthy = devices.filter_map(|(node, gpu)| {
         let health = state.nodes.get(node)?.gpu_health.get(usize::from(gpu))?;
         let why = if health.why.is_empty() { String::new() } else { format!(": {}", health.why) };
-        (health.status == GpuStatus::Unhealthy)
-            .then(|| format!("runs on {node}/gpu-{gpu}, which is unhealthy{why}"))
+        (health.status == GpuStatus::Unhealthy).then(|| format!("runs on {node}/gpu-{gpu}, which is unhealthy{why}"))
     });
     let unhealthy: BTreeSet<String> = unhealthy.collect();
     (!unhealthy.is_empty()).then(|| unhealthy.into_iter().collect::<Vec<_>>().join("; "))
@@ -263,15 +251,13 @@ fn find_job_or_array(tables: &dyn Tables, id: JobId) -> Result<Option<JobWithLea
 fn set_array_fields(job: &mut Job, id: JobId, counts: Vec<(JobState, u64)>) {
     let state = job_page::array_state(|state| counts.iter().any(|(other, _)| *other == state));
     let tasks: u64 = counts.iter().map(|(_, count)| count).sum();
-    let parts: Vec<String> =
-        counts.iter().map(|(state, count)| format!("{count} {}", state.as_str())).collect();
+    let parts: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {}", state.as_str())).collect();
     let summary = &mut job.summary;
     summary.id = id.to_string();
     summary.job_id = id.to_string();
     summary.state = render::api_job_state(state);
     summary.message = format!("array of {tasks} tasks: {}", parts.join(", "));
-    job.array =
-        Some(BTreeMap::from_iter(counts.iter().map(|(state, count)| (state.as_str().to_string(), *count))));
+    job.array = Some(BTreeMap::from_iter(counts.iter().map(|(state, count)| (state.as_str().to_string(), *count))));
 }
 
 /// Change a job that has not ended
@@ -284,10 +270,8 @@ pub async fn change(
     PathId(job): PathId<JobId>,
     Json(written): Json<wire::JobChange>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    let limit = written
-        .time_limit
-        .as_ref()
-        .map(|limit| limit.as_ref().map(|span| parse_duration_ms("time_limit", span)));
+    let limit =
+        written.time_limit.as_ref().map(|limit| limit.as_ref().map(|span| parse_duration_ms("time_limit", span)));
     let change = JobChange {
         name: written.name,
         priority: written.priority.as_ref().map(parse_priority).transpose()?,
@@ -323,9 +307,7 @@ pub async fn cancel(
 fn cancel_message(job: JobId, stopping: usize) -> String {
     match stopping {
         0 => format!("`{job}` is cancelled"),
-        1 => format!(
-            "`{job}` is stopping; it ends as cancelled unless its processes had already exited with code 0"
-        ),
+        1 => format!("`{job}` is stopping; it ends as cancelled unless its processes had already exited with code 0"),
         tasks => format!(
             "`{job}` is cancelled; {tasks} tasks are stopping and end as cancelled unless their processes had \
              already exited with code 0"
@@ -383,8 +365,7 @@ pub async fn attempts(
         let tenant = crate::http::job_lookup::job_tenant(tables, job)?;
         Ok(tenant.zip(Some(tables.attempts(job)?)))
     });
-    let (_, rows) =
-        found.await?.filter(|(tenant, _)| caller.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
+    let (_, rows) = found.await?.filter(|(tenant, _)| caller.sees_tenant(tenant)).ok_or(Refusal::UnknownJob { job })?;
     let mut attempts: Vec<Attempt> = rows.into_iter().map(render::api_attempt).collect();
     // A standby answers without the fields that only the leader knows.
     let known = app.read_state(|state| {

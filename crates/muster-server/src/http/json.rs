@@ -52,8 +52,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
 pub async fn read_bytes(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
     check_content_type(headers)?;
     to_bytes(body, bytes_max).await.map_err(|error| {
-        let too_large = std::error::Error::source(&error)
-            .is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
+        let too_large =
+            std::error::Error::source(&error).is_some_and(|source| source.is::<http_body_util::LengthLimitError>());
         match too_large {
             true => {
                 let detail = format!("the body is larger than {} KiB", bytes_max / 1024);
@@ -68,8 +68,8 @@ pub async fn read_bytes(headers: &HeaderMap, body: Body, bytes_max: usize) -> Re
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    let is_json = media_type.eq_ignore_ascii_case("application/json")
-        || media_type.to_ascii_lowercase().ends_with("+json");
+    let is_json =
+        media_type.eq_ignore_ascii_case("application/json") || media_type.to_ascii_lowercase().ends_with("+json");
     if is_json {
         return Ok(());
     }

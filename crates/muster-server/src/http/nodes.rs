@@ -72,10 +72,7 @@ pub async fn list(
     let list = app.read_state(|state| {
         let found: Vec<&Node> = state.nodes.values().filter(wanted).collect();
         let page = found.iter().skip(offset).take(limit);
-        NodeList {
-            total: found.len() as u64,
-            nodes: page.map(|node| api_node(&app, state, &caller, node)).collect(),
-        }
+        NodeList { total: found.len() as u64, nodes: page.map(|node| api_node(&app, state, &caller, node)).collect() }
     })?;
     Ok(Json(list))
 }
@@ -215,10 +212,7 @@ async fn set_node_state(
 fn node_facts(spec: NodeSpec) -> Result<NodeFacts, ApiError> {
     let count: u64 = spec.gpus.iter().map(|gpu| u64::from(gpu.count.unwrap_or(1))).sum();
     if count > GPUS_PER_NODE_MAX as u64 {
-        return Err(ApiError::invalid(
-            "gpus",
-            format!("{count} GPUs; the maximum per node is {GPUS_PER_NODE_MAX}"),
-        ));
+        return Err(ApiError::invalid("gpus", format!("{count} GPUs; the maximum per node is {GPUS_PER_NODE_MAX}")));
     }
     let mut gpus: Vec<GpuFacts> = Vec::new();
     for gpu in &spec.gpus {
@@ -267,9 +261,8 @@ fn api_numa_node(numa: &NumaFacts) -> NumaNode {
 fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire::Node {
     let facts = &node.facts;
     let held: u32 = (0..facts.gpus.len()).map(|index| gpu_share::used_milli(state, node, index)).sum();
-    let sees = |id: &&muster_core::JobId| {
-        state.jobs.get(id).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()))
-    };
+    let sees =
+        |id: &&muster_core::JobId| state.jobs.get(id).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()));
     wire::Node {
         id: node.id.to_string(),
         name: node.id.to_string(),
@@ -289,11 +282,7 @@ fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire:
         available_cpu_cores: u64::from(facts.cpus).saturating_sub(node.cpus_held),
         memory_mb: facts.memory_mib,
         available_memory_mb: facts.memory_mib.saturating_sub(node.memory_mib_held),
-        gpu_allocation: if facts.gpus.is_empty() {
-            0.0
-        } else {
-            f64::from(held) / 1_000.0 / facts.gpus.len() as f64
-        },
+        gpu_allocation: if facts.gpus.is_empty() { 0.0 } else { f64::from(held) / 1_000.0 / facts.gpus.len() as f64 },
         rack: facts.rack.clone(),
         block: facts.block.clone(),
         numa_nodes: facts.numa.iter().map(api_numa_node).collect(),

@@ -14,9 +14,7 @@ use utoipa::PartialSchema;
 use utoipa::ToSchema;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
-use utoipa::openapi::{
-    Components, Content, Info, License, OpenApi, Ref, RefOr, Required, ResponseBuilder, Schema,
-};
+use utoipa::openapi::{Components, Content, Info, License, OpenApi, Ref, RefOr, Required, ResponseBuilder, Schema};
 
 use crate::http::access::{AccessRule, access_rule};
 use crate::http::api_error::PROBLEM_JSON;

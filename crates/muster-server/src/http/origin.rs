@@ -41,10 +41,7 @@ pub async fn check_origin(State(app): State<AppState>, request: Request, next: N
     if let Some(origin) = allowed {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(
-            ACCESS_CONTROL_EXPOSE_HEADERS,
-            HeaderValue::from_static("X-Request-Id, Retry-After, Location"),
-        );
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("X-Request-Id, Retry-After, Location"));
         headers.append(VARY, HeaderValue::from_static("Origin"));
     }
     response
@@ -87,10 +84,7 @@ fn allowed_origin(app: &AppState, request: &Request) -> Result<Option<HeaderValu
 fn preflight() -> Response {
     let mut headers = HeaderMap::new();
     let allow_headers = "Content-Type, Authorization, Idempotency-Key, Last-Event-ID";
-    headers.insert(
-        ACCESS_CONTROL_ALLOW_METHODS,
-        HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, OPTIONS"),
-    );
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE, OPTIONS"));
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(allow_headers));
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     (StatusCode::OK, headers).into_response()
@@ -123,8 +117,7 @@ mod tests {
     #[test]
     fn only_loopback_and_configured_names_are_own_hosts() {
         let names = ["muster.lab".to_string()];
-        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "127.8.8.8", "[::1]:80", "muster.lab:1"]
-        {
+        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "127.8.8.8", "[::1]:80", "muster.lab:1"] {
             assert!(is_own_host(Some(host), &names), "{host}");
         }
         for host in ["evil.example", "127.0.0.1.evil.example", "localhost.evil", "10.0.0.1", "", "[::2]:80"] {

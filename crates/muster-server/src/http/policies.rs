@@ -42,9 +42,8 @@ pub async fn apply(
     let Some(interpreter) = app.interpreter.clone() else { return Err(no_interpreter()) };
     let scope = policy_scope(&app, &caller, request.tenant_id.as_deref(), "/api/v1/policies")?;
     let (bundle_scope, force) = (scope.clone(), request.force);
-    let compiling = tokio::task::spawn_blocking(move || {
-        compile_and_test(&*interpreter, &bundle_scope, request.files, force)
-    });
+    let compiling =
+        tokio::task::spawn_blocking(move || compile_and_test(&*interpreter, &bundle_scope, request.files, force));
     let bundle = compiling.await.map_err(|_| ApiError::internal("compiling the policies was aborted"))??;
     let bundle = std::sync::Arc::new(bundle);
     let (why, now) = (request.why.clone(), app.cluster.now());
@@ -83,29 +82,19 @@ fn compile_and_test(
 ) -> Result<PolicyBundle, ApiError> {
     let refused = |code, detail: String| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail);
     let bundle = interpreter.compile(scope, files).map_err(|errors| {
-        refused("bad-policy", errors.join("\n"))
-            .hint("`muster policy check` reports the same errors without a server")
+        refused("bad-policy", errors.join("\n")).hint("`muster policy check` reports the same errors without a server")
     })?;
     let failing = if force { Ok(Vec::new()) } else { interpreter.failing_tests(scope, &bundle.files) };
     let failing = failing.unwrap_or_else(|error| vec![error]);
     match failing.is_empty() {
         true => Ok(bundle),
-        false => {
-            Err(refused("policy-tests-fail", format!("tests of the policies fail:\n{}", failing.join("\n")))
-                .hint(
-                    "`muster policy test` runs them without a server; `--force` applies the policies anyway",
-                ))
-        }
+        false => Err(refused("policy-tests-fail", format!("tests of the policies fail:\n{}", failing.join("\n")))
+            .hint("`muster policy test` runs them without a server; `--force` applies the policies anyway")),
     }
 }
 
 /// The scope of a bundle: a tenant that the caller may see, or the whole cluster, which needs role admin.
-fn policy_scope(
-    app: &AppState,
-    caller: &Caller,
-    tenant: Option<&str>,
-    path: &str,
-) -> Result<PolicyScope, ApiError> {
+fn policy_scope(app: &AppState, caller: &Caller, tenant: Option<&str>, path: &str) -> Result<PolicyScope, ApiError> {
     if tenant.is_some() {
         return caller.target_tenant(tenant).map(PolicyScope::Tenant);
     }
@@ -191,8 +180,7 @@ fn policy_failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool)
         }
     }
     let blocks = state.settings.policy_failure == PolicyFailure::Closed;
-    let api_failure =
-        |(error, jobs): (&str, u64)| PolicyCallFailure { error: error.to_string(), jobs, blocks };
+    let api_failure = |(error, jobs): (&str, u64)| PolicyCallFailure { error: error.to_string(), jobs, blocks };
     jobs.into_iter().map(api_failure).collect()
 }
 
@@ -200,8 +188,7 @@ fn policy_failures(state: &muster_core::State, sees: impl Fn(&TenantId) -> bool)
 fn bucket_policy_failure<'a>(state: &'a muster_core::State, bucket: &Bucket) -> Option<&'a str> {
     let of_jobs = state.policies.answers.of(bucket).and_then(|answer| answer.failed.as_deref());
     let limits = &state.policies.limits;
-    let of_tenants =
-        || state.lineage(&bucket.tenant).find_map(|tenant| limits.get(&tenant.id)?.failed.as_deref());
+    let of_tenants = || state.lineage(&bucket.tenant).find_map(|tenant| limits.get(&tenant.id)?.failed.as_deref());
     of_jobs.or_else(of_tenants)
 }
 
@@ -268,19 +255,11 @@ fn no_interpreter() -> ApiError {
 fn newest_version(app: &AppState, scope: &PolicyScope) -> Result<Json<PolicyVersion>, ApiError> {
     app.read_state(|state| {
         let newest = state.policies.versions().into_iter().rfind(|version| version.scope == *scope);
-        Json(
-            newest
-                .map(|version| api_policy_version_with_suspension(app, state, version, false))
-                .unwrap_or_default(),
-        )
+        Json(newest.map(|version| api_policy_version_with_suspension(app, state, version, false)).unwrap_or_default())
     })
 }
 
-pub fn api_policy_version(
-    state: &muster_core::State,
-    version: &BundleVersion,
-    with_sources: bool,
-) -> PolicyVersion {
+pub fn api_policy_version(state: &muster_core::State, version: &BundleVersion, with_sources: bool) -> PolicyVersion {
     let bundle = &version.bundle;
     let active = state.policies.active(&version.scope).is_some_and(|active| active.number == version.number);
     let counts = state.policies.ruleset(&state.settings).filter(|_| active).map(|ruleset| &ruleset.name);

@@ -50,16 +50,13 @@ impl RateLimiter {
         if buckets.len() > BUCKETS_MAX {
             buckets.retain(|_, bucket| bucket.tokens_at(rate, now) < rate);
         }
-        let bucket =
-            buckets.entry(caller.to_string()).or_insert(TokenBucket { tokens: rate, refilled_at: now });
+        let bucket = buckets.entry(caller.to_string()).or_insert(TokenBucket { tokens: rate, refilled_at: now });
         bucket.tokens = bucket.tokens_at(rate, now);
         bucket.refilled_at = now;
         if bucket.tokens < 1.0 {
             let wait_s = ((1.0 - bucket.tokens) / rate).ceil().max(1.0) as u64;
             let detail = format!("more than {rate} requests a second");
-            return Err(
-                ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", detail).retry_after(wait_s)
-            );
+            return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate-limited", detail).retry_after(wait_s));
         }
         bucket.tokens -= 1.0;
         Ok(())
@@ -70,11 +67,8 @@ impl RateLimiter {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let open = streams.entry(caller.to_string()).or_default();
         if *open >= STREAMS_PER_CALLER_MAX {
-            let detail =
-                format!("{open} streams are already open; the limit per caller is {STREAMS_PER_CALLER_MAX}");
-            return Err(
-                ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too-many-streams", detail).retry_after(1)
-            );
+            let detail = format!("{open} streams are already open; the limit per caller is {STREAMS_PER_CALLER_MAX}");
+            return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too-many-streams", detail).retry_after(1));
         }
         *open += 1;
         Ok(StreamPermit { caller: caller.to_string(), streams: self.streams.clone() })
@@ -113,10 +107,7 @@ mod tests {
     fn a_caller_above_its_rate_is_refused_and_other_callers_are_not() {
         let limiter = RateLimiter::new(Some(5));
         assert!((0..5).all(|_| limiter.take_request("a").is_ok()));
-        assert_eq!(
-            limiter.take_request("a").map_err(|error| error.status()),
-            Err(StatusCode::TOO_MANY_REQUESTS)
-        );
+        assert_eq!(limiter.take_request("a").map_err(|error| error.status()), Err(StatusCode::TOO_MANY_REQUESTS));
         assert!(limiter.take_request("b").is_ok());
         assert!((0..100).all(|_| RateLimiter::new(None).take_request("a").is_ok()));
     }

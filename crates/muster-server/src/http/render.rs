@@ -158,8 +158,7 @@ pub fn hide_environment(job: &mut Job) {
 }
 
 fn requested_gpu_models(spec: &JobSpec) -> Vec<String> {
-    let all: std::collections::BTreeSet<&String> =
-        spec.tasks.iter().flat_map(|group| &group.each.gpu_models).collect();
+    let all: std::collections::BTreeSet<&String> = spec.tasks.iter().flat_map(|group| &group.each.gpu_models).collect();
     all.into_iter().cloned().collect()
 }
 

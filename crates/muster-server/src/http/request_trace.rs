@@ -28,8 +28,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Give the request an id, run it within the time limit, and log its status and duration.
 pub async fn trace_request(request: Request, next: Next) -> Response {
     let id = client_request_id(&request).unwrap_or_else(next_request_id);
-    let span =
-        info_span!("request", %id, method = %request.method(), path = logged_path(request.uri().path()));
+    let span = info_span!("request", %id, method = %request.method(), path = logged_path(request.uri().path()));
     let started = Instant::now();
     let answer = timeout(RESPONSE_TIMEOUT, next.run(request).instrument(span.clone()));
     let mut response = answer.await.unwrap_or_else(|_| timed_out().into_response());
@@ -52,9 +51,7 @@ fn logged_path(path: &str) -> &str {
 }
 
 fn timed_out() -> ApiError {
-    ApiError::unavailable(
-        "the request timed out; the command may still take effect, so check before you retry",
-    )
+    ApiError::unavailable("the request timed out; the command may still take effect, so check before you retry")
 }
 
 /// The id that the client chose for its request, if it is short and plain enough for the log.

@@ -33,12 +33,7 @@ pub struct SseWriter {
 pub struct ClientDisconnected;
 
 impl SseWriter {
-    pub async fn send<T: Serialize>(
-        &self,
-        name: &str,
-        id: Option<u64>,
-        data: &T,
-    ) -> Result<(), ClientDisconnected> {
+    pub async fn send<T: Serialize>(&self, name: &str, id: Option<u64>, data: &T) -> Result<(), ClientDisconnected> {
         let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
         let text = format!("{id}event: {name}\ndata: {}\n\n", muster_json::to_string(data));
         self.write(text).await

@@ -29,12 +29,7 @@ pub struct ReliableStartRange {
 
 impl StartRangeCheck {
     /// For a waiting job, with the start of its reservation if it has one.
-    pub fn new(
-        state: &muster_core::State,
-        job: JobId,
-        reserved: Option<Timestamp>,
-        now: Timestamp,
-    ) -> StartRangeCheck {
+    pub fn new(state: &muster_core::State, job: JobId, reserved: Option<Timestamp>, now: Timestamp) -> StartRangeCheck {
         StartRangeCheck {
             now,
             earliest_start: EarliestStarts::new(state, now).of(job),
@@ -80,13 +75,6 @@ impl ReliableStartRange {
     pub fn to_api(&self) -> ExpectedStart {
         let (from_ms, to_ms) = (self.range.from.0, self.range.to.0);
         let (ranges_right, ranges_told) = self.hits;
-        ExpectedStart {
-            from: rfc3339(from_ms),
-            from_ms,
-            to: rfc3339(to_ms),
-            to_ms,
-            ranges_right,
-            ranges_told,
-        }
+        ExpectedStart { from: rfc3339(from_ms), from_ms, to: rfc3339(to_ms), to_ms, ranges_right, ranges_told }
     }
 }

@@ -41,8 +41,7 @@ pub async fn create(
         return Err(ApiError::invalid("name", "must be 1 to 255 printable characters"));
     }
     let now = app.cluster.now();
-    let expires_ms =
-        spec.expires_in.as_ref().map(|span| parse_duration_ms("expires_in", span)).transpose()?;
+    let expires_ms = spec.expires_in.as_ref().map(|span| parse_duration_ms("expires_in", span)).transpose()?;
     let priority_max = spec.max_priority.as_ref().map(parse_priority).transpose()?;
     let expires_at = expires_ms.map(|ms| now.plus(ms));
     let new_token = NewToken { name: spec.name, role, tenant, expires_at, priority_max };
@@ -55,10 +54,7 @@ pub async fn create(
 fn parse_role(text: &str) -> Result<Role, ApiError> {
     let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
     roles.into_iter().find(|role| role.as_str() == text).ok_or_else(|| {
-        ApiError::invalid(
-            "role",
-            format!("`{text}` is none of viewer, member, tenant-admin, operator, admin"),
-        )
+        ApiError::invalid("role", format!("`{text}` is none of viewer, member, tenant-admin, operator, admin"))
     })
 }
 
@@ -100,9 +96,8 @@ pub async fn revoke(
     caller: Caller,
     PathId(TokenId(id)): PathId<TokenId>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    let known = app.read_state(|state| {
-        state.tokens.get(&id).filter(|token| sees_token(&caller, token)).map(|token| token.role)
-    })?;
+    let known = app
+        .read_state(|state| state.tokens.get(&id).filter(|token| sees_token(&caller, token)).map(|token| token.role))?;
     let role = known.ok_or_else(|| ApiError::from(Refusal::UnknownToken { id: id.clone() }))?;
     if role > caller.role {
         let path = format!("/api/v1/tokens/{id}");

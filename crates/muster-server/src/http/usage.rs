@@ -52,12 +52,8 @@ pub async fn report(
     Query(query): Query<UsageQuery>,
 ) -> Result<Json<UsageReport>, ApiError> {
     let now_ms = app.cluster.now().0;
-    let to_ms = query
-        .to
-        .as_deref()
-        .map(|text| parse_timestamp_text("to", text))
-        .transpose()?
-        .map_or(now_ms + 1, |to| to.0);
+    let to_ms =
+        query.to.as_deref().map(|text| parse_timestamp_text("to", text)).transpose()?.map_or(now_ms + 1, |to| to.0);
     let from_ms = query.from.as_deref().map(|text| parse_timestamp_text("from", text)).transpose()?;
     let from_ms = from_ms.map_or(to_ms.saturating_sub(DEFAULT_PERIOD_MS), |from| from.0);
     if from_ms > to_ms {
@@ -91,10 +87,7 @@ pub async fn report(
 fn running_usage(state: &Core, filter: &UsageFilter, by: UsageGrouping, now_ms: i64) -> Vec<UsageSum> {
     let now = Timestamp(now_ms).max(state.clock);
     let seen = |job: &&Job| {
-        filter
-            .tenants
-            .as_ref()
-            .is_none_or(|tenants| tenants.iter().any(|tenant| tenant == job.spec.tenant.as_str()))
+        filter.tenants.as_ref().is_none_or(|tenants| tenants.iter().any(|tenant| tenant == job.spec.tenant.as_str()))
     };
     let row = |job: &Job| {
         let charge = state.accrued(job, now)?;
@@ -111,13 +104,11 @@ fn running_usage(state: &Core, filter: &UsageFilter, by: UsageGrouping, now_ms: 
 /// One row for each key, in the order of the keys.
 fn merge_by_key(ended: Vec<UsageRow>, running: Vec<UsageSum>, by: UsageGrouping) -> Vec<UsageSum> {
     // Job ids are sorted by number, not as text.
-    let sort_key =
-        |key: &str| (key.parse::<JobId>().ok().filter(|_| by == UsageGrouping::Job), key.to_string());
+    let sort_key = |key: &str| (key.parse::<JobId>().ok().filter(|_| by == UsageGrouping::Job), key.to_string());
     let mut rows: BTreeMap<(Option<JobId>, String), UsageSum> = BTreeMap::new();
     for row in ended.into_iter().map(UsageSum::from).chain(running) {
-        let sum = rows
-            .entry(sort_key(&row.key))
-            .or_insert_with(|| UsageSum { key: row.key.clone(), ..UsageSum::default() });
+        let sum =
+            rows.entry(sort_key(&row.key)).or_insert_with(|| UsageSum { key: row.key.clone(), ..UsageSum::default() });
         sum.add(&row);
     }
     rows.into_values().collect()

@@ -26,11 +26,7 @@ pub async fn run_whatif(
 ) -> Result<Json<WhatIf>, ApiError> {
     let query = WhatIfQuery::from_request(&request, app.cluster.now())?;
     let Some(replay) = app.whatif_replay.clone() else {
-        return Err(ApiError::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "no-oracle",
-            "this server cannot replay its history",
-        ));
+        return Err(ApiError::new(StatusCode::NOT_IMPLEMENTED, "no-oracle", "this server cannot replay its history"));
     };
     let answer = move |tables: &dyn muster_store::Tables| match replay.try_lock() {
         Ok(replay) => Ok(replay.answer(tables, &query)?),

@@ -91,9 +91,8 @@ async fn job_phases(
     let phases = app.read_tables(move |tables| {
         let Some(detail) = tables.job(job)? else { return Ok(Vec::new()) };
         let events: Vec<Event> = job_event_rows(tables, job)?.iter().filter_map(parse_event).collect();
-        let sees = |other: JobId| {
-            job_tenant(tables, other).ok().flatten().is_some_and(|tenant| caller.sees_tenant(&tenant))
-        };
+        let sees =
+            |other: JobId| job_tenant(tables, other).ok().flatten().is_some_and(|tenant| caller.sees_tenant(&tenant));
         Ok(JobPhaseBuilder::new(&notes, &sees).build(Timestamp(detail.row.submitted_at), &events, now))
     });
     phases.await
@@ -102,9 +101,7 @@ async fn job_phases(
 /// The first jobs ahead in the queue, without those that the caller may not see.
 fn jobs_ahead(app: &AppState, caller: &Caller, state: &muster_core::State, job: &Job) -> Vec<JobAhead> {
     let now = app.cluster.now().max(state.clock);
-    let jobs = planner::first_ahead(state, job, now, JOBS_AHEAD_MAX)
-        .into_iter()
-        .filter_map(|id| state.jobs.get(&id));
+    let jobs = planner::first_ahead(state, job, now, JOBS_AHEAD_MAX).into_iter().filter_map(|id| state.jobs.get(&id));
     let seen = jobs.filter(|job| caller.sees_tenant(job.spec.tenant.as_str()));
     seen.map(|job| JobAhead {
         job_id: job.id.to_string(),
@@ -135,11 +132,7 @@ async fn wait_history(app: &AppState, job: JobId) -> Result<Vec<WaitNote>, ApiEr
 }
 
 /// The wait notes of a job's bucket since its submission, until its last placement if the job no longer waits.
-fn read_wait_notes(
-    tables: &dyn Tables,
-    id: JobId,
-    criteria: &BucketCriteria,
-) -> Result<Vec<WaitNote>, ApiError> {
+fn read_wait_notes(tables: &dyn Tables, id: JobId, criteria: &BucketCriteria) -> Result<Vec<WaitNote>, ApiError> {
     let Some(detail) = tables.job(id)? else { return Ok(Vec::new()) };
     let array = id.index.map(|_| id.number);
     // Whether the array had a running limit is no longer known; one of the two buckets has no notes.
@@ -147,8 +140,7 @@ fn read_wait_notes(
     // Nor are the bucket criteria of that time: try those of the current policies and those without policies.
     let key = |array, criteria| Bucket::of_spec(&detail.spec, array, criteria).key();
     let none = BucketCriteria::default();
-    let buckets: BTreeSet<String> =
-        buckets.flat_map(|array| [key(array, &none), key(array, criteria)]).collect();
+    let buckets: BTreeSet<String> = buckets.flat_map(|array| [key(array, &none), key(array, criteria)]).collect();
     let buckets: Vec<String> = buckets.into_iter().collect();
     let waits = matches!(detail.row.phase.as_str(), "Queued" | "Held");
     let until = detail.row.placed_at.or(detail.row.ended_at).filter(|_| !waits).unwrap_or(i64::MAX);
@@ -236,8 +228,7 @@ async fn add_forecast_and_remedies(
 ) -> Result<(), ApiError> {
     let (forecast, position) = (app.cluster.forecast(), why.queue_position);
     let reserved = why.reserved_at_ms.map(Timestamp);
-    let forecast_range =
-        position.and_then(|position| forecast.of(job).or_else(|| forecast.of_position(position)));
+    let forecast_range = position.and_then(|position| forecast.of(job).or_else(|| forecast.of_position(position)));
     let (app, by) = (app.clone(), caller.actor.clone());
     let evaluating = tokio::task::spawn_blocking(move || {
         // The permit is held until the work is done, even if the caller no longer waits for it.
@@ -245,8 +236,7 @@ async fn add_forecast_and_remedies(
         let now = app.cluster.now();
         let (jobs, check) =
             app.read_state(|state| (state.jobs.len(), StartRangeCheck::new(state, job, reserved, now)))?;
-        let copy =
-            (jobs <= STATE_COPY_LIVE_JOBS_MAX).then(|| app.evaluations.shared_copy(&app.cluster, Some(job)));
+        let copy = (jobs <= STATE_COPY_LIVE_JOBS_MAX).then(|| app.evaluations.shared_copy(&app.cluster, Some(job)));
         let small = copy.as_ref().filter(|copy| copy.state().jobs.len() <= OWN_FORECAST_LIVE_JOBS_MAX);
         let own = || small.filter(|_| position.is_some())?.forecast(OWN_FORECAST_ROUNDS_MAX).of(job);
         // A range that has passed was wrong.

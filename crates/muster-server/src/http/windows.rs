@@ -31,8 +31,7 @@ pub async fn open(
     let now = app.cluster.now();
     let window = Box::new(parse_window(&spec, now)?);
     app.cluster.execute(caller.actor, Command::OpenWindow { window }).await?;
-    let shown =
-        app.read_state(|state| state.windows.get(&spec.name).map(|window| api_window(state, window, now)))?;
+    let shown = app.read_state(|state| state.windows.get(&spec.name).map(|window| api_window(state, window, now)))?;
     let shown = shown.ok_or(Refusal::UnknownWindow { name: spec.name })?;
     Ok((StatusCode::CREATED, Json(shown)).into_response())
 }

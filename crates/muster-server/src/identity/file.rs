@@ -48,8 +48,7 @@ pub fn read_token_file(path: &Path) -> Result<Secret, FileError> {
 /// Write a file that only its owner may read, atomically. A missing folder is created.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    let written =
-        make_folder(folder).and_then(|()| write_atomically(path, bytes)).and_then(|()| sync_folder(folder));
+    let written = make_folder(folder).and_then(|()| write_atomically(path, bytes)).and_then(|()| sync_folder(folder));
     written.map_err(|source| FileError::Write { path: path.to_path_buf(), source })
 }
 

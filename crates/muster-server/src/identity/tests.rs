@@ -157,11 +157,8 @@ fn nobody_grants_a_role_above_their_own() {
         for (scope, allowed) in [(Some("red"), own), (Some("blue"), foreign), (None, cluster)] {
             let scope = scope.map(tenant);
             let may = |granted: &Role| caller.may_grant(*granted, scope.as_ref());
-            let found: String = roles
-                .iter()
-                .zip("vmtoa".chars())
-                .map(|(role, letter)| if may(role) { letter } else { '.' })
-                .collect();
+            let found: String =
+                roles.iter().zip("vmtoa".chars()).map(|(role, letter)| if may(role) { letter } else { '.' }).collect();
             assert_eq!(found, allowed, "{} at {scope:?}", role.as_str());
         }
     }

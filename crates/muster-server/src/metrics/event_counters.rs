@@ -95,8 +95,7 @@ impl EventCounts {
             }
             Event::JobPlaced { .. } => self.placed += 1,
             Event::AttemptStopping { cause: StopCause::Preempted { .. }, .. } => self.preempted += 1,
-            Event::JobEnded { outcome, .. }
-            | Event::AttemptEnded { next: NextPhase::Ended { outcome, .. }, .. } => {
+            Event::JobEnded { outcome, .. } | Event::AttemptEnded { next: NextPhase::Ended { outcome, .. }, .. } => {
                 self.count_outcome(*outcome)
             }
             Event::GpuHealthChanged { .. } => self.health_changes += 1,

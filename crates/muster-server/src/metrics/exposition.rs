@@ -32,17 +32,9 @@ impl MetricValues {
         let gpus: Vec<(Vec<(String, String)>, f64)> =
             self.gpus.iter().map(|(labels, count)| (labels.to_vec(), *count as f64)).collect();
         out.gauges("muster_gpus", "GPUs by model and state", &gpus)?;
-        out.gauge(
-            "muster_gpu_allocated_ratio",
-            "Fraction of all GPUs that is allocated",
-            self.allocated_ratio,
-        )?;
+        out.gauge("muster_gpu_allocated_ratio", "Fraction of all GPUs that is allocated", self.allocated_ratio)?;
         out.gauges("muster_node_state", "Nodes by state", &labelled("state", &self.nodes))?;
-        out.gauge(
-            "muster_leader_epoch",
-            "Leader epoch of this server; 0 if it is not the leader",
-            self.epoch as f64,
-        )?;
+        out.gauge("muster_leader_epoch", "Leader epoch of this server; 0 if it is not the leader", self.epoch as f64)?;
         out.gauge("muster_journal_seq", "Number of the newest journal entry", self.seq as f64)?;
         let used: Vec<(Vec<(String, String)>, f64)> =
             self.gpu_seconds.iter().map(|(tenant, used)| (label("tenant", tenant), *used)).collect();
@@ -94,10 +86,7 @@ impl MetricValues {
 
     fn policies(&self, out: &mut MetricWriter) -> Result<(), fmt::Error> {
         let each = |value: fn(&PolicyCallTotals) -> f64| -> Vec<(Vec<(String, String)>, f64)> {
-            self.policy_calls
-                .iter()
-                .map(|(hook, totals)| (label("hook", hook.as_str()), value(totals)))
-                .collect()
+            self.policy_calls.iter().map(|(hook, totals)| (label("hook", hook.as_str()), value(totals))).collect()
         };
         let calls = each(|totals| totals.calls as f64);
         out.counters("muster_policy_calls", "Policy hook calls, since the start", &calls)?;
@@ -133,12 +122,7 @@ impl MetricValues {
         let waits = (events.waited_ms as f64 / 1e3, events.waits);
         let bounds_s = WAIT_BOUNDS_S.iter().map(|s| *s as f64);
         let buckets = self::buckets(bounds_s, &events.waits_within, events.waits);
-        out.histogram(
-            "muster_queue_wait_seconds",
-            "Wait of jobs until their first placement",
-            waits,
-            &buckets,
-        )
+        out.histogram("muster_queue_wait_seconds", "Wait of jobs until their first placement", waits, &buckets)
     }
 
     /// The compatibility metrics, under the configured prefix.
@@ -150,11 +134,7 @@ impl MetricValues {
         out.gauge(&name("gpu_utilization"), "Fraction of all GPUs that is allocated", self.allocated_ratio)?;
         let last_s = self.rounds.last_round.as_secs_f64();
         out.gauge(&name("scheduling_latency"), "Duration of the last planning round in seconds", last_s)?;
-        out.counter(
-            &name("preemptions"),
-            "Attempts preempted, since the start",
-            self.event_counts.preempted as f64,
-        )
+        out.counter(&name("preemptions"), "Attempts preempted, since the start", self.event_counts.preempted as f64)
     }
 }
 
@@ -184,22 +164,12 @@ impl MetricWriter<'_> {
         encoder.encode_counter::<NoLabelSet, _, f64>(&value, None)
     }
 
-    fn gauges<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        rows: &[(L, f64)],
-    ) -> Result<(), fmt::Error> {
+    fn gauges<L: EncodeLabelSet>(&mut self, name: &str, help: &str, rows: &[(L, f64)]) -> Result<(), fmt::Error> {
         let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         rows.iter().try_for_each(|(labels, value)| encoder.encode_family(labels)?.encode_gauge(value))
     }
 
-    fn counters<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        rows: &[(L, f64)],
-    ) -> Result<(), fmt::Error> {
+    fn counters<L: EncodeLabelSet>(&mut self, name: &str, help: &str, rows: &[(L, f64)]) -> Result<(), fmt::Error> {
         let mut encoder = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         rows.iter().try_for_each(|(labels, value)| {
             encoder.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(value, None)

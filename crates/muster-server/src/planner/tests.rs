@@ -120,8 +120,7 @@ impl EngineFixture {
             denied_requests: [("unauthenticated", 0), ("forbidden", 0)],
         };
         let text = sources.openmetrics_text().unwrap();
-        let series =
-            text.lines().filter_map(|line| line.strip_prefix("muster_plan_rejections_total{reason=\""));
+        let series = text.lines().filter_map(|line| line.strip_prefix("muster_plan_rejections_total{reason=\""));
         series
             .map(|line| {
                 let (reason, value) = line.split_once("\"} ").unwrap();

@@ -58,11 +58,7 @@ impl MeteredInterpreter {
         answer
     }
 
-    fn call_batch<T>(
-        &self,
-        hook: Hook,
-        call: impl FnOnce() -> Vec<Result<T, String>>,
-    ) -> Vec<Result<T, String>> {
+    fn call_batch<T>(&self, hook: Hook, call: impl FnOnce() -> Vec<Result<T, String>>) -> Vec<Result<T, String>> {
         let began = Instant::now();
         let answers = call();
         let failures = answers.iter().filter(|answer| answer.is_err()).count();
@@ -72,19 +68,11 @@ impl MeteredInterpreter {
 }
 
 impl Interpreter for MeteredInterpreter {
-    fn compile(
-        &self,
-        scope: &PolicyScope,
-        files: BTreeMap<String, String>,
-    ) -> Result<PolicyBundle, Vec<String>> {
+    fn compile(&self, scope: &PolicyScope, files: BTreeMap<String, String>) -> Result<PolicyBundle, Vec<String>> {
         self.inner.compile(scope, files)
     }
 
-    fn failing_tests(
-        &self,
-        scope: &PolicyScope,
-        files: &BTreeMap<String, String>,
-    ) -> Result<Vec<String>, String> {
+    fn failing_tests(&self, scope: &PolicyScope, files: &BTreeMap<String, String>) -> Result<Vec<String>, String> {
         self.inner.failing_tests(scope, files)
     }
 
@@ -100,20 +88,11 @@ impl Interpreter for MeteredInterpreter {
         self.call_batch(Hook::Admit, || self.inner.admit(version, jobs))
     }
 
-    fn priority(
-        &self,
-        version: &BundleVersion,
-        jobs: &[(&JobView, &TenantView)],
-    ) -> Vec<Result<Option<u32>, String>> {
+    fn priority(&self, version: &BundleVersion, jobs: &[(&JobView, &TenantView)]) -> Vec<Result<Option<u32>, String>> {
         self.call_batch(Hook::Priority, || self.inner.priority(version, jobs))
     }
 
-    fn score(
-        &self,
-        version: &BundleVersion,
-        jobs: &[&JobView],
-        nodes: &[NodeView],
-    ) -> Vec<Result<Vec<i64>, String>> {
+    fn score(&self, version: &BundleVersion, jobs: &[&JobView], nodes: &[NodeView]) -> Vec<Result<Vec<i64>, String>> {
         self.call_batch(Hook::Score, || self.inner.score(version, jobs, nodes))
     }
 
@@ -130,11 +109,7 @@ impl Interpreter for MeteredInterpreter {
         self.call(Hook::Victims, || self.inner.victims(version, job, candidates))
     }
 
-    fn limit(
-        &self,
-        version: &BundleVersion,
-        tenants: &[(&TenantView, &ClusterView)],
-    ) -> Vec<Result<GpuLimit, String>> {
+    fn limit(&self, version: &BundleVersion, tenants: &[(&TenantView, &ClusterView)]) -> Vec<Result<GpuLimit, String>> {
         self.call_batch(Hook::Limit, || self.inner.limit(version, tenants))
     }
 

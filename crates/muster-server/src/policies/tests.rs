@@ -28,20 +28,11 @@ impl Interpreter for ScriptedInterpreter {
         jobs.iter().map(|_| Ok(Admission::Refuse { why: version.bundle.hash.clone() })).collect()
     }
 
-    fn priority(
-        &self,
-        version: &BundleVersion,
-        jobs: &[(&JobView, &TenantView)],
-    ) -> Vec<Result<Option<u32>, String>> {
+    fn priority(&self, version: &BundleVersion, jobs: &[(&JobView, &TenantView)]) -> Vec<Result<Option<u32>, String>> {
         vec![Ok(self.priorities.get(&version.bundle.hash).copied()); jobs.len()]
     }
 
-    fn score(
-        &self,
-        _: &BundleVersion,
-        jobs: &[&JobView],
-        nodes: &[NodeView],
-    ) -> Vec<Result<Vec<i64>, String>> {
+    fn score(&self, _: &BundleVersion, jobs: &[&JobView], nodes: &[NodeView]) -> Vec<Result<Vec<i64>, String>> {
         vec![Ok(vec![0; nodes.len()]); jobs.len()]
     }
 
@@ -49,20 +40,11 @@ impl Interpreter for ScriptedInterpreter {
         vec![Ok(None); jobs.len()]
     }
 
-    fn victims(
-        &self,
-        _: &BundleVersion,
-        _: &JobView,
-        candidates: &[CandidateView],
-    ) -> Result<BTreeSet<JobId>, String> {
+    fn victims(&self, _: &BundleVersion, _: &JobView, candidates: &[CandidateView]) -> Result<BTreeSet<JobId>, String> {
         Ok(candidates.iter().map(|one| one.id).collect())
     }
 
-    fn limit(
-        &self,
-        version: &BundleVersion,
-        tenants: &[(&TenantView, &ClusterView)],
-    ) -> Vec<Result<GpuLimit, String>> {
+    fn limit(&self, version: &BundleVersion, tenants: &[(&TenantView, &ClusterView)]) -> Vec<Result<GpuLimit, String>> {
         let hash = &version.bundle.hash;
         let queried = tenants.iter().map(|(tenant, _)| format!("{hash} {}", tenant.id));
         self.queried_tenants.lock().unwrap().extend(queried);
@@ -163,18 +145,12 @@ fn a_tenants_policy_only_lowers_the_priority_that_the_clusters_policy_set() {
         let mut state = state(&[Hook::Priority]);
         submit(&mut state, "red");
         let priorities = [("cluster".to_string(), cluster), ("red".to_string(), red)].into();
-        let mut querier = PolicyQuerier::new(Arc::new(ScriptedInterpreter {
-            priorities,
-            ..ScriptedInterpreter::default()
-        }));
+        let mut querier =
+            PolicyQuerier::new(Arc::new(ScriptedInterpreter { priorities, ..ScriptedInterpreter::default() }));
         let answers = querier.new_answers(&state, &Plan::default(), (Timestamp(0), Duration::ZERO));
         execute(&mut state, &answers.unwrap());
-        let known: Vec<u32> = state
-            .policies
-            .answers
-            .iter()
-            .map(|(bucket, one)| one.priority.unwrap_or(bucket.priority))
-            .collect();
+        let known: Vec<u32> =
+            state.policies.answers.iter().map(|(bucket, one)| one.priority.unwrap_or(bucket.priority)).collect();
         assert_eq!(known, [expected], "the cluster says {cluster}, red says {red}");
     }
 }
@@ -202,13 +178,9 @@ fn admission_queries_only_the_policies_of_the_cluster_and_of_the_jobs_tenant() {
         let check = AdmissionCheck::for_spec(&state, &spec(tenant), Timestamp(0)).unwrap();
         check.versions.iter().map(|version| version.bundle.hash.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(
-        (queried("red"), queried("blue")),
-        (vec!["cluster".into(), "red".into()], vec!["cluster".into()])
-    );
-    let refused = AdmissionCheck::for_spec(&state, &spec("blue"), Timestamp(0))
-        .unwrap()
-        .refusal(&ScriptedInterpreter::default());
+    assert_eq!((queried("red"), queried("blue")), (vec!["cluster".into(), "red".into()], vec!["cluster".into()]));
+    let refused =
+        AdmissionCheck::for_spec(&state, &spec("blue"), Timestamp(0)).unwrap().refusal(&ScriptedInterpreter::default());
     assert_eq!(refused, Some("cluster".to_string()));
 }
 
@@ -261,9 +233,8 @@ fn limits_are_queried_for_tenants_with_waiting_jobs_and_for_their_ancestors() {
     scripted.limits.lock().unwrap().insert("cluster".to_string(), Ok(4_000));
     scripted.limits.lock().unwrap().insert("red".to_string(), Ok(3_000));
     let mut querier = PolicyQuerier::new(scripted.clone());
-    let mut after = |state: &mut State, seconds| {
-        limits_after(state, (&mut querier, &scripted), Duration::from_secs(seconds))
-    };
+    let mut after =
+        |state: &mut State, seconds| limits_after(state, (&mut querier, &scripted), Duration::from_secs(seconds));
     let expected = |limits: &[(&str, u64)]| -> Vec<(String, Option<u64>)> {
         limits.iter().map(|(tenant, milli)| (tenant.to_string(), Some(*milli))).collect()
     };
@@ -271,19 +242,11 @@ fn limits_are_queried_for_tenants_with_waiting_jobs_and_for_their_ancestors() {
     submit(&mut state, "red");
     let queried = ["cluster lab", "cluster red", "red red"].map(str::to_string).to_vec();
     let known = expected(&[("lab", 4_000), ("red", 3_000)]);
-    assert_eq!(
-        after(&mut state, 1),
-        (known.clone(), queried.clone()),
-        "at once, and the lowest limit counts"
-    );
+    assert_eq!(after(&mut state, 1), (known.clone(), queried.clone()), "at once, and the lowest limit counts");
     assert_eq!(after(&mut state, 29), (known, Vec::new()), "not every round");
     scripted.limits.lock().unwrap().insert("red".to_string(), Ok(5_000));
     let known = expected(&[("lab", 4_000), ("red", 4_000)]);
-    assert_eq!(
-        after(&mut state, 31),
-        (known.clone(), queried),
-        "refreshed, and a tenant's policy raises no limit"
-    );
+    assert_eq!(after(&mut state, 31), (known.clone(), queried), "refreshed, and a tenant's policy raises no limit");
     submit(&mut state, "blue");
     let queried = vec!["cluster blue".to_string()];
     let known = [expected(&[("blue", 4_000)]), known].concat();
@@ -309,10 +272,7 @@ fn a_failing_limit_hook_blocks_the_tenant_or_is_ignored_as_configured() {
         assert_eq!(red.failed, Some("oh".to_string()));
         scripted.limits.lock().unwrap().insert("red".to_string(), Ok(1_000));
         limits_after(&mut state, (&mut querier, &scripted), Duration::from_secs(1));
-        assert!(
-            state.policies.limits.values().all(|one| one.failed.is_some()),
-            "the retry interval has not passed"
-        );
+        assert!(state.policies.limits.values().all(|one| one.failed.is_some()), "the retry interval has not passed");
         let (known, _) = limits_after(&mut state, (&mut querier, &scripted), Duration::from_secs(4));
         assert_eq!(known, [("red".to_string(), Some(1_000))]);
         assert!(state.policies.limits.values().all(|one| one.failed.is_none() && one.blocked.is_none()));

@@ -85,9 +85,9 @@ impl JobTraces {
     /// The spans that an event completes. `seen_at` is the time at which the event was known to be durable.
     pub fn spans_completed_by(&mut self, event: &Event, seen_at: Timestamp) -> Vec<Span> {
         match event {
-            Event::JobSubmitted { job, spec, array, at, .. } => job_ids(*job, array.as_ref())
-                .filter_map(|id| self.submitted(id, spec, *at, seen_at))
-                .collect(),
+            Event::JobSubmitted { job, spec, array, at, .. } => {
+                job_ids(*job, array.as_ref()).filter_map(|id| self.submitted(id, spec, *at, seen_at)).collect()
+            }
             Event::JobPlaced { job, attempt, tasks, at, .. } => {
                 let placed = StartingAttempt { attempt: *attempt, at: *at };
                 self.with_trace(*job, |job, trace| vec![trace.placed(job, placed, tasks)])
@@ -111,13 +111,7 @@ impl JobTraces {
         }
     }
 
-    fn submitted(
-        &mut self,
-        id: JobId,
-        spec: &Arc<JobSpec>,
-        at: Timestamp,
-        seen_at: Timestamp,
-    ) -> Option<Span> {
+    fn submitted(&mut self, id: JobId, spec: &Arc<JobSpec>, at: Timestamp, seen_at: Timestamp) -> Option<Span> {
         if self.open.len() >= TRACED_JOBS_MAX {
             return None;
         }
@@ -159,8 +153,7 @@ impl JobTrace {
             spec: job.spec.clone(),
             submitted_at: job.submitted_at,
             queued_since,
-            starting: starting
-                .map(|attempt| StartingAttempt { attempt: attempt.number, at: attempt.placed_at }),
+            starting: starting.map(|attempt| StartingAttempt { attempt: attempt.number, at: attempt.placed_at }),
             attempts: job.attempts,
             root_span_sent: running || job.preemptions + job.restarts > 0,
         }
@@ -174,8 +167,7 @@ impl JobTrace {
         let names: Vec<&str> = nodes.iter().map(|node| node.as_str()).collect();
         let mut span = self.span(job, "queued", self.queued_since, placed.at);
         span.attributes.push(("muster.nodes", AttributeValue::Text(names.join(","))));
-        span.attributes
-            .push(("muster.gpus", AttributeValue::Number(i64::try_from(gpus).unwrap_or(i64::MAX))));
+        span.attributes.push(("muster.gpus", AttributeValue::Number(i64::try_from(gpus).unwrap_or(i64::MAX))));
         span
     }
 
@@ -232,16 +224,7 @@ impl JobTrace {
             ("muster.tenant", AttributeValue::Text(self.spec.tenant.to_string())),
             ("muster.attempt", AttributeValue::Number(self.attempts.into())),
         ];
-        Span {
-            trace_id,
-            span_id,
-            parent_span_id,
-            name,
-            start,
-            end: end.max(start),
-            attributes,
-            failure: None,
-        }
+        Span { trace_id, span_id, parent_span_id, name, start, end: end.max(start), attributes, failure: None }
     }
 }
 

@@ -69,10 +69,7 @@ impl Exporter {
             Ok(()) => {}
             Err(error) => {
                 if self.lost_spans == 0 {
-                    tracing::warn!(
-                        error,
-                        "the trace collector does not answer; spans are lost until it does"
-                    );
+                    tracing::warn!(error, "the trace collector does not answer; spans are lost until it does");
                 }
                 self.lost_spans += count;
             }
@@ -95,8 +92,7 @@ fn resource(environment: &str) -> Resource {
 
 fn span_data(span: Span) -> SpanData {
     let trace = TraceId::from_bytes(span.trace_id);
-    let context =
-        |id| SpanContext::new(trace, SpanId::from_bytes(id), TraceFlags::SAMPLED, false, TraceState::NONE);
+    let context = |id| SpanContext::new(trace, SpanId::from_bytes(id), TraceFlags::SAMPLED, false, TraceState::NONE);
     SpanData {
         span_context: context(span.span_id),
         parent_span_id: span.parent_span_id.map_or(SpanId::INVALID, SpanId::from_bytes),

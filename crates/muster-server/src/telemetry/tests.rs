@@ -85,11 +85,7 @@ fn rust_log_takes_precedence_over_the_configured_level() {
         ("error", Some("debug"), 3),
         ("debug", Some("off"), 0),
     ] {
-        assert_eq!(
-            logged(LogFormat::Console, level, rust_log).lines().count(),
-            lines,
-            "{level} {rust_log:?}"
-        );
+        assert_eq!(logged(LogFormat::Console, level, rust_log).lines().count(), lines, "{level} {rust_log:?}");
     }
     let log = LogConfig { format: LogFormat::Console, level: "info".to_string() };
     let error = log::subscriber(&log, Some("a=b=c"), false, std::io::sink).map(|_| ()).unwrap_err();
@@ -99,11 +95,9 @@ fn rust_log_takes_precedence_over_the_configured_level() {
 const JOB: JobId = JobId::single(7);
 
 fn spec() -> Arc<JobSpec> {
-    muster_json::from_str(
-        r#"{"name":"train","tenant":"red","user":"mia","priority":100,"tasks":[],"run":{}}"#,
-    )
-    .map(Arc::new)
-    .unwrap()
+    muster_json::from_str(r#"{"name":"train","tenant":"red","user":"mia","priority":100,"tasks":[],"run":{}}"#)
+        .map(Arc::new)
+        .unwrap()
 }
 
 fn submitted(job: JobId, indexes: &[u32], at: i64) -> Event {
@@ -120,13 +114,8 @@ fn submitted(job: JobId, indexes: &[u32], at: i64) -> Event {
 }
 
 fn placed(job: JobId, attempt: u32, at: i64) -> Event {
-    let task = |rank, node: &str| PlacedTask {
-        rank,
-        group: 0,
-        node: node.parse().unwrap(),
-        gpus: vec![0, 1],
-        share: None,
-    };
+    let task =
+        |rank, node: &str| PlacedTask { rank, group: 0, node: node.parse().unwrap(), gpus: vec![0, 1], share: None };
     let tasks = vec![task(0, "n1"), task(1, "n2")];
     Event::JobPlaced {
         job,
@@ -188,8 +177,7 @@ fn a_job_is_traced_from_its_submission_to_its_start() {
         attempt_ended(JOB, 1, Exit::Code { code: 0 }, done(), 9_000),
         placed(JOB, 1, 9_500), // No spans after the end of the job.
     ];
-    let expected =
-        ["submit 1000-1003 0 -", "queued 1000-5000 1 -", "start 5000-6000 1 -", "job 1000-6000 1 -"];
+    let expected = ["submit 1000-1003 0 -", "queued 1000-5000 1 -", "start 5000-6000 1 -", "job 1000-6000 1 -"];
     assert_eq!(span_lines(&events), expected);
 }
 
@@ -220,8 +208,7 @@ fn a_requeued_job_continues_its_trace() {
     ];
     assert_eq!(span_lines(&events), expected);
     let mut traces = JobTraces::default();
-    let spans: Vec<Span> =
-        events.iter().flat_map(|event| traces.spans_completed_by(event, Timestamp(0))).collect();
+    let spans: Vec<Span> = events.iter().flat_map(|event| traces.spans_completed_by(event, Timestamp(0))).collect();
     let ids: std::collections::BTreeSet<_> = spans.iter().map(|span| span.span_id).collect();
     assert_eq!(ids.len(), spans.len(), "every span has its own id");
     assert!(spans.iter().all(|span| span.trace_id == trace_id(JOB, Timestamp(1_000))));
@@ -229,14 +216,9 @@ fn a_requeued_job_continues_its_trace() {
 
 #[test]
 fn a_job_cancelled_in_the_queue_is_traced() {
-    let cancelled = Event::JobEnded {
-        job: JOB,
-        outcome: Outcome::Cancelled,
-        why: "cancelled by mia".into(),
-        at: Timestamp(4_000),
-    };
-    let expected =
-        ["submit 1000-1003 0 -", "queued 1000-4000 1 cancelled by mia", "job 1000-4000 1 cancelled by mia"];
+    let cancelled =
+        Event::JobEnded { job: JOB, outcome: Outcome::Cancelled, why: "cancelled by mia".into(), at: Timestamp(4_000) };
+    let expected = ["submit 1000-1003 0 -", "queued 1000-4000 1 cancelled by mia", "job 1000-4000 1 cancelled by mia"];
     assert_eq!(span_lines(&[submitted(JOB, &[], 1_000), cancelled]), expected);
 }
 
@@ -289,8 +271,7 @@ async fn collector() -> (String, Arc<Mutex<Vec<Received>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = Router::new().route("/v1/traces", post(receive));
-    let connections =
-        crate::tls::Connections::new(crate::tls::ConnectionLimits { total_max: 8, per_address_max: 8 });
+    let connections = crate::tls::Connections::new(crate::tls::ConnectionLimits { total_max: 8, per_address_max: 8 });
     tokio::spawn(crate::tls::serve((listener, connections), None, router, std::future::pending()));
     (format!("http://{address}"), kept)
 }

@@ -270,10 +270,7 @@ mod tests {
 
     #[test]
     fn connection_limits_follow_the_descriptor_limit() {
-        assert_eq!(
-            ConnectionLimits::new(None, None, 1_024),
-            ConnectionLimits { total_max: 768, per_address_max: 192 }
-        );
+        assert_eq!(ConnectionLimits::new(None, None, 1_024), ConnectionLimits { total_max: 768, per_address_max: 192 });
         assert_eq!(
             ConnectionLimits::new(None, None, 1 << 20),
             ConnectionLimits { total_max: 10_000, per_address_max: 2_500 }

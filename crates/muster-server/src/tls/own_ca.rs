@@ -11,8 +11,7 @@ use jiff::ToSpan;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
 use super::{TlsError, unreadable};
@@ -46,8 +45,7 @@ pub(super) fn ensure_certificate(
     let names = all_names(names);
     let existing = std::fs::read_to_string(&certificate).ok().and_then(|text| CertificateHeader::read(&text));
     let is_complete = key.exists() && ca_path(data_dir).exists();
-    let is_valid =
-        is_complete && existing.is_some_and(|header| header.names == names && header.renew_after > today);
+    let is_valid = is_complete && existing.is_some_and(|header| header.names == names && header.renew_after > today);
     if !is_valid {
         let renew_after = days_after(today, SERVER_CERTIFICATE_VALID_DAYS / 2);
         issue(data_dir, &CertificateHeader { names, renew_after }, today, (&certificate, &key))?;
@@ -81,16 +79,10 @@ fn all_names(names: &[String]) -> BTreeSet<String> {
     ["localhost", "127.0.0.1", "::1"].map(str::to_string).into_iter().chain(usable).collect()
 }
 
-fn issue(
-    data_dir: &Path,
-    header: &CertificateHeader,
-    today: Date,
-    files: (&Path, &Path),
-) -> Result<(), TlsError> {
+fn issue(data_dir: &Path, header: &CertificateHeader, today: Date, files: (&Path, &Path)) -> Result<(), TlsError> {
     let not_generated = |source| TlsError::NotGenerated { path: folder(data_dir), source };
     let issuer = issuer(data_dir, today)?;
-    let mut params =
-        CertificateParams::new(header.names.iter().cloned().collect::<Vec<_>>()).map_err(not_generated)?;
+    let mut params = CertificateParams::new(header.names.iter().cloned().collect::<Vec<_>>()).map_err(not_generated)?;
     params.distinguished_name.push(DnType::CommonName, "muster");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

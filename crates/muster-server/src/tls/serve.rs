@@ -123,10 +123,7 @@ async fn drain(graceful: GracefulShutdown, mut tasks: JoinSet<()>, limit: Durati
     }
     if timeout(limit, graceful.shutdown()).await.is_err() {
         while tasks.try_join_next().is_some() {}
-        tracing::warn!(
-            connections = tasks.len(),
-            "drain timeout: closed connections with unfinished requests"
-        );
+        tracing::warn!(connections = tasks.len(), "drain timeout: closed connections with unfinished requests");
     }
     tasks.shutdown().await;
 }
@@ -175,12 +172,8 @@ impl ConnectionHandler {
         }
     }
 
-    async fn serve_requests<S>(
-        &self,
-        stream: S,
-        (peer, connection): (SocketAddr, Arc<Connection>),
-        watcher: Watcher,
-    ) where
+    async fn serve_requests<S>(&self, stream: S, (peer, connection): (SocketAddr, Arc<Connection>), watcher: Watcher)
+    where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let router = self.router.clone();
@@ -206,11 +199,7 @@ async fn route_request(
 
 fn http_builder(timeouts: ConnectionTimeouts) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(timeouts.headers)
-        .max_buf_size(HEADER_BYTES_MAX);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.headers).max_buf_size(HEADER_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())

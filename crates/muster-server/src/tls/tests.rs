@@ -89,12 +89,7 @@ async fn fetch(address: SocketAddr, path: &str) -> Result<(Version, String), hyp
 }
 
 /// A round trip over TLS, with the protocol that ALPN settles on.
-async fn fetch_tls(
-    address: SocketAddr,
-    name: &str,
-    ca: &Path,
-    protocols: &[&[u8]],
-) -> io::Result<(Version, String)> {
+async fn fetch_tls(address: SocketAddr, name: &str, ca: &Path, protocols: &[&[u8]]) -> io::Result<(Version, String)> {
     let mut config = client_config_trusting(ca).map_err(io::Error::other)?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from(name.to_string()).unwrap();
@@ -143,8 +138,7 @@ async fn configured_certificate_files_are_served() {
     let (certificate, key) = own_ca::ensure_certificate(&folder.0, &[], own_ca::today()).unwrap();
     let files = TlsConfig::Files { certificate: certificate.clone(), key };
     let server =
-        start(Some(acceptor(&files, Path::new("/nowhere"), &[]).unwrap()), ConnectionTimeouts::default())
-            .await;
+        start(Some(acceptor(&files, Path::new("/nowhere"), &[]).unwrap()), ConnectionTimeouts::default()).await;
     fetch_tls(server.address, "localhost", &ca_path(&folder.0), &[]).await.unwrap();
 }
 
@@ -196,10 +190,7 @@ fn certificates_are_kept_until_half_their_life_is_over() {
     fs::remove_file(folder.0.join("tls/server.key")).unwrap();
     assert!(read(date(2027, 2, 10), &["a", "b"]).0 != renewed, "the key was lost");
     fs::remove_file(ca_path(&folder.0)).unwrap();
-    assert!(
-        read(date(2027, 2, 10), &["a", "b"]).1 != ca,
-        "the CA was lost: CA and certificate are generated again"
-    );
+    assert!(read(date(2027, 2, 10), &["a", "b"]).1 != ca, "the CA was lost: CA and certificate are generated again");
 }
 
 #[tokio::test]
@@ -244,9 +235,7 @@ async fn slow_handshakes_and_slow_headers_time_out() {
     let timeouts = ConnectionTimeouts { handshake: short, headers: short, ..ConnectionTimeouts::default() };
     let plain = start(None, timeouts).await;
     let encrypted = start(Some(acceptor(&TlsConfig::OwnCa, &folder.0, &[]).unwrap()), timeouts).await;
-    for (address, beginning) in
-        [(plain.address, "GET / HTTP/1.1\r\nhost:"), (encrypted.address, "\x16\x03\x01")]
-    {
+    for (address, beginning) in [(plain.address, "GET / HTTP/1.1\r\nhost:"), (encrypted.address, "\x16\x03\x01")] {
         let began = Instant::now();
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
@@ -258,8 +247,7 @@ async fn slow_handshakes_and_slow_headers_time_out() {
 
 #[tokio::test]
 async fn a_connection_without_a_request_is_closed() {
-    let timeouts =
-        ConnectionTimeouts { first_request: Duration::from_millis(200), ..ConnectionTimeouts::default() };
+    let timeouts = ConnectionTimeouts { first_request: Duration::from_millis(200), ..ConnectionTimeouts::default() };
     let server = start(None, timeouts).await;
     // Nothing at all, and the beginning of an HTTP/2 preface: the header timeout applies to neither.
     for beginning in ["", "PRI * HTTP/2.0\r\n"] {

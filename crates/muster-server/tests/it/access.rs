@@ -18,8 +18,7 @@ fn local_mode_refuses_foreign_hosts_and_origins() {
     server.expect_problem(&get(&[("Host", "evil.example")]), 421, "foreign-host");
     server.expect_problem(&get(&[("Host", "127.0.0.1.evil.example")]), 421, "foreign-host");
     for method in ["GET", "POST", "DELETE", "PATCH"] {
-        let reply =
-            server.client().send(method, "/api/v1/jobs/job-1", &[("Origin", "http://evil.example")], b"");
+        let reply = server.client().send(method, "/api/v1/jobs/job-1", &[("Origin", "http://evil.example")], b"");
         server.expect_problem(&reply, 403, "foreign-origin");
     }
     server.expect_problem(&get(&[("Origin", "null")]), 403, "foreign-origin");
@@ -44,12 +43,8 @@ fn a_configured_cors_origin_may_call_and_gets_its_preflight() {
         assert!(reply.header("access-control-allow-methods").contains(method), "{method}");
     }
     assert!(reply.header("access-control-allow-headers").contains("Authorization"));
-    let reply = server.client().send(
-        "GET",
-        "/health",
-        &[("Origin", "https://dash.example"), ("Host", "muster.lab")],
-        b"",
-    );
+    let reply =
+        server.client().send("GET", "/health", &[("Origin", "https://dash.example"), ("Host", "muster.lab")], b"");
     assert_eq!((reply.status, reply.header("vary")), (200, "Origin"));
     let other = server.client().send("OPTIONS", "/api/v1/jobs", &[("Origin", "https://other.example")], b"");
     server.expect_problem(&other, 403, "foreign-origin");
@@ -91,8 +86,7 @@ fn role_clients() -> RoleClients {
         assert_eq!(admin.post("/api/v1/tenants", &json!({"name": tenant})).status, 201);
     }
     let client = |role: &str, tenant: Option<&str>| {
-        let body =
-            json!({"name": format!("{role}-{}", tenant.unwrap_or("all")), "role": role, "tenant_id": tenant});
+        let body = json!({"name": format!("{role}-{}", tenant.unwrap_or("all")), "role": role, "tenant_id": tenant});
         let reply = admin.post("/api/v1/tokens", &body);
         assert_eq!(reply.status, 201, "{}", reply.text);
         admin.with_token(reply.json()["secret"].as_str().unwrap())
@@ -111,20 +105,13 @@ fn role_clients() -> RoleClients {
 fn a_caller_without_token_reads_only_the_public_routes() {
     let RoleClients { server, .. } = role_clients();
     let anonymous = server.client().anonymous();
-    for path in [
-        "/api/v1/jobs",
-        "/api/v1/tenants",
-        "/api/v1/nodes",
-        "/api/v1/cluster/status",
-        "/api/v1/events",
-        "/metrics",
-    ] {
+    for path in
+        ["/api/v1/jobs", "/api/v1/tenants", "/api/v1/nodes", "/api/v1/cluster/status", "/api/v1/events", "/metrics"]
+    {
         server.expect_problem(&anonymous.get(path), 401, "unauthorized");
     }
     server.expect_problem(&anonymous.with_token("mst_x_y").get("/api/v1/jobs"), 401, "unauthorized");
-    for path in
-        ["/", "/health", "/healthz", "/readyz", "/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json"]
-    {
+    for path in ["/", "/health", "/healthz", "/readyz", "/api/v1/health", "/api/v1/docs", "/api/v1/openapi.json"] {
         assert_eq!(anonymous.get(path).status, 200, "{path}");
     }
 }
@@ -148,11 +135,7 @@ fn each_role_is_confined_to_its_routes_and_denials_are_audited() {
     server.expect_problem(&tenant_admin.get("/api/v1/audit"), 403, "forbidden");
     server.expect_problem(&operator.post("/api/v1/tenants", &json!({"name": "x"})), 403, "forbidden");
     assert_eq!(operator.post("/api/v1/nodes/n01/drain", &json!({})).status, 200);
-    server.expect_problem(
-        &member.post("/api/v1/jobs", &json!({"script": "x", "user": "somebody"})),
-        403,
-        "forbidden",
-    );
+    server.expect_problem(&member.post("/api/v1/jobs", &json!({"script": "x", "user": "somebody"})), 403, "forbidden");
     let owned = server.client().get("/api/v1/jobs/job-1").json();
     assert_eq!((owned["tenant_id"].as_str(), owned["user"].as_str()), (Some("red"), Some("member-red")));
 
@@ -175,8 +158,7 @@ fn a_tenant_on_a_shared_gpu_does_not_see_jobs_of_other_tenants() {
     for (client, own_job) in [(&member, &ids[0].1), (&blue, &ids[1].1)] {
         let shown = client.get(&format!("/api/v1/gpus/{gpu}")).json();
         assert_eq!(shown["used_milli"], 1_000);
-        let jobs: Vec<&Value> =
-            shown["holders"].as_array().unwrap().iter().map(|one| &one["job_id"]).collect();
+        let jobs: Vec<&Value> = shown["holders"].as_array().unwrap().iter().map(|one| &one["job_id"]).collect();
         assert_eq!(jobs, vec![&json!(own_job)]);
     }
 }
@@ -212,12 +194,9 @@ fn objects_of_other_tenants_are_404() {
         404,
         "unknown-job",
     );
-    for list in [
-        "/api/v1/jobs",
-        "/api/v1/jobs?tenant_id=red",
-        "/api/v1/allocations",
-        "/api/v1/allocations?tenant_id=red",
-    ] {
+    for list in
+        ["/api/v1/jobs", "/api/v1/jobs?tenant_id=red", "/api/v1/allocations", "/api/v1/allocations?tenant_id=red"]
+    {
         assert_eq!(blue.get(list).json()["total"], 0, "{list}");
     }
     assert_eq!(blue.get("/api/v1/tenants").json()["total"], 1);
@@ -302,9 +281,8 @@ fn open_streams_per_caller_are_limited_and_closed_ones_are_released() {
 #[test]
 fn an_expired_token_is_refused() {
     let RoleClients { server, .. } = role_clients();
-    let made = server
-        .client()
-        .post("/api/v1/tokens", &json!({"name": "short", "role": "operator", "expires_in": "300ms"}));
+    let made =
+        server.client().post("/api/v1/tokens", &json!({"name": "short", "role": "operator", "expires_in": "300ms"}));
     let short = server.client().with_token(made.json()["secret"].as_str().unwrap());
     server.wait_until("the token to expire", |_| short.get("/api/v1/whoami").status == 401);
 }
@@ -344,8 +322,7 @@ fn a_priority_above_the_callers_ceiling_is_refused_and_preempts_nothing() {
             (Some("refused"), Some("over-priority-ceiling"))
         );
     }
-    let job =
-        member.post("/api/v1/jobs", &job_body(json!(500))).json()["job_id"].as_str().unwrap().to_string();
+    let job = member.post("/api/v1/jobs", &job_body(json!(500))).json()["job_id"].as_str().unwrap().to_string();
     let path = format!("/api/v1/jobs/{job}");
     server.expect_problem(&member.patch(&path, &json!({"priority": 501})), 403, "over-priority-ceiling");
     assert_eq!(
@@ -380,9 +357,7 @@ fn a_default_priority_above_the_ceiling_is_lowered_to_the_ceiling() {
     let settings = [("auth.mode", "tokens"), ("scheduler.default_priority", "900")];
     let server = TestServer::with_settings(&settings, Some(TWO_NODES));
     assert_eq!(server.client().post("/api/v1/tenants", &json!({"name": "red"})).status, 201);
-    let id = red_member(&server, "ann", json!({}))
-        .post("/api/v1/jobs", &json!({"script": "x", "hold": true}))
-        .json();
+    let id = red_member(&server, "ann", json!({})).post("/api/v1/jobs", &json!({"script": "x", "hold": true})).json();
     assert_eq!(
         server.client().get(&format!("/api/v1/jobs/{}", id["job_id"].as_str().unwrap())).json()["priority"],
         500
@@ -431,8 +406,8 @@ fn a_member_cannot_change_a_colleagues_job_and_gets_no_remedies_for_it() {
     let tried = json!(["bob", "job.cancel", "not-owner"]);
     let all = audit["entries"].as_array().unwrap().iter();
     assert!(
-        all.clone().any(|one| json!([one["actor"], one["action"], one["refused"]]) == tried
-            && one["actor_kind"] == "token"),
+        all.clone()
+            .any(|one| json!([one["actor"], one["action"], one["refused"]]) == tried && one["actor_kind"] == "token"),
         "{audit}"
     );
 }
@@ -449,10 +424,7 @@ fn mine_lists_only_jobs_of_the_caller() {
         let jobs = client.get(&format!("/api/v1/jobs?mine=true{more}")).json()["jobs"].clone();
         jobs.as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(
-        (mine(&member, ""), mine(&colleague, "&limit=1")),
-        (vec!["job-1".into()], vec!["job-2".into()])
-    );
+    assert_eq!((mine(&member, ""), mine(&colleague, "&limit=1")), (vec!["job-1".into()], vec!["job-2".into()]));
     assert_eq!(mine(&member, "&user=bob"), Vec::<String>::new());
     assert_eq!(mine(server.client(), ""), Vec::<String>::new(), "an admin has submitted nothing");
     let local = TestServer::without_nodes();
@@ -467,24 +439,17 @@ fn environment_values_are_shown_only_to_the_job_owner() {
     let id = member.post("/api/v1/jobs", &job).json()["job_id"].as_str().unwrap().to_string();
     let path = format!("/api/v1/jobs/{id}");
     let own = member.get(&path).json();
-    assert_eq!(
-        (&own["environment"]["API_KEY"], &own["environment_hidden"]),
-        (&json!("s3cr3t"), &json!(false))
-    );
+    assert_eq!((&own["environment"]["API_KEY"], &own["environment_hidden"]), (&json!("s3cr3t"), &json!(false)));
     let admin = server.client();
     for client in [&red_member(&server, "bob", json!({})), &viewer, &tenant_admin, &operator, admin] {
         let shown = client.get(&path).json();
-        assert_eq!(
-            (&shown["environment"], &shown["environment_hidden"]),
-            (&json!({"API_KEY": "***"}), &json!(true))
-        );
+        assert_eq!((&shown["environment"], &shown["environment_hidden"]), (&json!({"API_KEY": "***"}), &json!(true)));
         for rest in ["", "/why", "/events", "/attempts", "/receipts"] {
             let text = client.get(&format!("{path}{rest}")).text;
             assert!(!text.contains("s3cr3t"), "{rest}: {text}");
         }
     }
-    let submitted =
-        admin.stream("/api/v1/events?after=0", &[]).find(|event| event.event == "JobSubmitted").unwrap();
+    let submitted = admin.stream("/api/v1/events?after=0", &[]).find(|event| event.event == "JobSubmitted").unwrap();
     assert_eq!(submitted.data["data"]["spec"]["run"]["env"], json!({"API_KEY": "***"}));
     let local = TestServer::without_nodes();
     let id = local.submit(json!({"script": "x", "user": "someone", "environment": {"A": "b"}}));

@@ -27,12 +27,7 @@ fn invalid_submissions() -> Vec<(String, u16, &'static str, &'static str)> {
         json(json!({"script": "x", "gpu_count": 9}), 422, "infeasible", "can never start on this cluster"),
         json(json!({"script": "x", "cpu_cores": 4_000_000_000u64}), 422, "invalid", "cpus"),
         json(json!({"script": "x", "memory_mb": 18_446_744_073_709_551_615u64}), 422, "invalid", "memory"),
-        json(
-            json!({"script": "x", "gpu_memory_mb": 18_446_744_073_709_551_615u64}),
-            422,
-            "invalid",
-            "memory",
-        ),
+        json(json!({"script": "x", "gpu_memory_mb": 18_446_744_073_709_551_615u64}), 422, "invalid", "memory"),
         json(json!({"script": "x", "priority": 10_001}), 422, "invalid", "priority"),
         json(json!({"script": "x", "priority": -5}), 400, "malformed", "priority"),
         json(json!({"script": "x", "priority": "urgent"}), 422, "invalid", "urgent"),
@@ -44,12 +39,7 @@ fn invalid_submissions() -> Vec<(String, u16, &'static str, &'static str)> {
         json(json!({"script": "x", "tenant_id": "No Body"}), 422, "invalid", "tenant_id"),
         json(json!({"script": "x", "time_limit": "soon"}), 422, "invalid", "time_limit"),
         json(json!({"script": "x", "time_limit": 0}), 422, "invalid", "time_limit"),
-        json(
-            json!({"script": "x", "time_limit": 18_446_744_073_709_551_615u64}),
-            422,
-            "invalid",
-            "time_limit",
-        ),
+        json(json!({"script": "x", "time_limit": 18_446_744_073_709_551_615u64}), 422, "invalid", "time_limit"),
         json(
             json!({"script": "x", "max_runtime_minutes": 18_446_744_073_709_551_615u64}),
             422,
@@ -65,24 +55,14 @@ fn invalid_submissions() -> Vec<(String, u16, &'static str, &'static str)> {
         json(json!({"script": "a\u{0}b"}), 422, "invalid", "NUL"),
         json(json!({"script": "x", "gpu_share": 0.01}), 422, "invalid", "21 to 1000 thousandths"),
         json(json!({"script": "x", "gpu_share": 0.5, "gpu_count": 2}), 422, "invalid", "shares one GPU"),
-        json(
-            json!({"script": "x", "gpu_share": 0.5, "isolation": "full"}),
-            422,
-            "infeasible",
-            "can never start",
-        ),
+        json(json!({"script": "x", "gpu_share": 0.5, "isolation": "full"}), 422, "infeasible", "can never start"),
         json(json!({"script": "x", "tasks": [{"gpu_share": 2}]}), 422, "invalid", "gpu_share"),
         json(json!({"script": "x", "gpu_share": 2}), 422, "invalid", "gpu_share"),
         json(json!({"script": "x", "topology": "close"}), 422, "invalid", "topology"),
         json(json!({"script": "x", "on_node_lost": "cry"}), 422, "invalid", "on_node_lost"),
         json(json!({"script": "x", "isolation": "total"}), 422, "invalid", "isolation"),
         json(json!({"script": "x", "gpu_model": "nvidia"}), 422, "invalid", "is not a GPU model"),
-        json(
-            json!({"script": "x", "gpu_model": "A10"}),
-            422,
-            "infeasible",
-            "can never start on this cluster",
-        ),
+        json(json!({"script": "x", "gpu_model": "A10"}), 422, "infeasible", "can never start on this cluster"),
         json(json!({"script": "x", "gpu_count": 1, "tasks": [{"gpus": 1}]}), 422, "invalid", "not both"),
         json(json!({"script": "x", "tasks": [{"count": 5000}]}), 422, "invalid", "tasks"),
         json(
@@ -102,12 +82,7 @@ fn invalid_submissions_are_refused_with_status_code_and_sentence() {
         let headers = [("Content-Type", "application/json")];
         let reply = server.client().send("POST", "/api/v1/jobs", &headers, body.as_bytes());
         let shown: String = body.chars().take(200).collect();
-        assert_eq!(
-            (reply.status, reply.json()["code"].as_str()),
-            (status, Some(code)),
-            "{shown}: {}",
-            reply.text
-        );
+        assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)), "{shown}: {}", reply.text);
         let detail = reply.json()["detail"].as_str().unwrap().to_string();
         assert!(detail.contains(part), "{shown}: `{detail}` does not contain `{part}`");
         assert!(!detail.contains("u32") && !detail.contains("Serde"), "no Rust in `{detail}`");
@@ -152,12 +127,7 @@ fn invalid_query_parameters_are_refused() {
     ];
     for (path, status, code) in cases {
         let reply = server.client().get(path);
-        assert_eq!(
-            (reply.status, reply.json()["code"].as_str()),
-            (status, Some(code)),
-            "{path}: {}",
-            reply.text
-        );
+        assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)), "{path}: {}", reply.text);
     }
 }
 
@@ -213,16 +183,12 @@ fn unknown_objects_are_404_and_wrong_methods_405() {
 fn a_body_without_content_type_is_read_as_json_and_other_types_are_415() {
     let server = TestServer::without_nodes();
     let send = |content_type: Option<&str>| {
-        let headers: Vec<(&str, &str)> =
-            content_type.map(|kind| ("Content-Type", kind)).into_iter().collect();
+        let headers: Vec<(&str, &str)> = content_type.map(|kind| ("Content-Type", kind)).into_iter().collect();
         server.client().send("POST", "/api/v1/jobs", &headers, br#"{"script":"true"}"#)
     };
-    for kind in [
-        None,
-        Some("application/json; charset=utf-8"),
-        Some("Application/JSON"),
-        Some("application/merge-patch+json"),
-    ] {
+    for kind in
+        [None, Some("application/json; charset=utf-8"), Some("Application/JSON"), Some("application/merge-patch+json")]
+    {
         assert_eq!(send(kind).status, 201, "{kind:?}");
     }
     for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {

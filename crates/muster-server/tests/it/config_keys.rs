@@ -43,9 +43,9 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         "scheduler.repartition" => CoreSetting("off"),
         "scheduler.ruleset" => CoreSetting("night"),
         "scheduler.policy_failure" => CoreSetting("open"),
-        "scheduler.enable_preemption"
-        | "scheduler.enable_gang_scheduling"
-        | "scheduler.enable_thermal_aware" => CoreSetting("false"),
+        "scheduler.enable_preemption" | "scheduler.enable_gang_scheduling" | "scheduler.enable_thermal_aware" => {
+            CoreSetting("false")
+        }
         "scheduler.defragment" => CoreSetting("true"),
         "scheduler.thermal_threshold" => CoreSetting("88"),
         "scheduler.cooling"
@@ -61,9 +61,7 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         | "scheduler.claim"
         | "scheduler.launch_backoff"
         | "scheduler.memory" => CoreSetting("17s"),
-        "database.sslrootcert" | "database.sslcert" | "database.sslkey" => {
-            TestedIn("muster-store/tests/it/tls.rs")
-        }
+        "database.sslrootcert" | "database.sslcert" | "database.sslkey" => TestedIn("muster-store/tests/it/tls.rs"),
         "database.start_timeout_secs" => TestedIn("muster-server/tests/it/server_start.rs"),
         "api.max_connections" | "api.max_connections_per_address" => ResolvedConfig(&[], "17", |config| {
             let limits = &config.api;
@@ -116,13 +114,11 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
             const ORIGINS: &[(&str, &str)] = &[("api.cors_origins", "https://a.example.org")];
             ResolvedConfig(ORIGINS, "false", |config| format!("{:?}", config.api.cors))
         }
-        "api.cors_origins" | "api.allowed_hosts" | "api.rate_limit_rps" => {
-            TestedIn("muster-server/tests/it/access.rs")
-        }
+        "api.cors_origins" | "api.allowed_hosts" | "api.rate_limit_rps" => TestedIn("muster-server/tests/it/access.rs"),
         "metrics.enabled" => ServerResponse("false", |server| anonymous_status(server, "/metrics")),
-        "metrics.path" => ServerResponse("/prom", |server| {
-            anonymous_status(server, "/metrics") + &anonymous_status(server, "/prom")
-        }),
+        "metrics.path" => {
+            ServerResponse("/prom", |server| anonymous_status(server, "/metrics") + &anonymous_status(server, "/prom"))
+        }
         "metrics.port" => CheckedBy(metrics_port_serves_only_metrics),
         "metrics.namespace" => ServerResponse("gpus", |server| {
             server.client().get("/metrics").text.contains("gpus_jobs_total").to_string()
@@ -233,11 +229,8 @@ fn planner_rounds_follow_the_configured_interval() {
 
 fn the_local_node_registers_under_the_configured_id() {
     let folder = std::env::temp_dir().join(format!("muster-named-{}", std::process::id()));
-    let config = load(&[
-        ("listen", "127.0.0.1:0"),
-        ("data_dir", &folder.display().to_string()),
-        ("agent.node_id", "n-of-mine"),
-    ]);
+    let config =
+        load(&[("listen", "127.0.0.1:0"), ("data_dir", &folder.display().to_string()), ("agent.node_id", "n-of-mine")]);
     let running = server::start(&config, InProcessNodes::Real { gpus: 1 }, Default::default()).unwrap();
     let end = Instant::now() + Duration::from_secs(60);
     let is_known = || running.cluster().read(|state| state.nodes.contains_key(&"n-of-mine".parse().unwrap()));

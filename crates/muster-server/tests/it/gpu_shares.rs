@@ -62,10 +62,7 @@ fn a_shared_gpu_shows_its_used_fraction_and_holders() {
     assert_eq!(shown["holders"], holders);
     assert_eq!(server.get("/api/v1/gpus?state=shared")["total"], 1);
     assert_eq!(server.get("/api/v1/cluster/status")["available_gpus"], 0, "a job holds a share of it");
-    assert_eq!(
-        server.get(&format!("/api/v1/nodes/{}", job["node_name"].as_str().unwrap()))["gpu_allocation"],
-        0.75
-    );
+    assert_eq!(server.get(&format!("/api/v1/nodes/{}", job["node_name"].as_str().unwrap()))["gpu_allocation"], 0.75);
     assert_eq!(server.get("/api/v1/tenants/default")["current_gpus"], json!(0.75));
     let metrics = server.client().get("/metrics").text;
     let ratio = metrics.lines().find(|line| line.starts_with("muster_gpu_allocated_ratio")).unwrap();
@@ -95,10 +92,9 @@ fn a_job_on_whole_gpus_shows_no_shares() {
 #[test]
 fn a_task_group_may_set_its_own_gpu_share() {
     let server = TestServer::with_settings(&[], Some(TWO_NODES)).wait_for_gpus(8);
-    let job = server.submit(
-        json!({"script": "x", "gpu_share": 0.1 + 0.2, "isolation": "memory", "hold": true, "tasks": [
-        {"name": "lead", "gpu_share": 1.0, "isolation": "none"}, {"name": "reader", "count": 3}]}),
-    );
+    let job = server
+        .submit(json!({"script": "x", "gpu_share": 0.1 + 0.2, "isolation": "memory", "hold": true, "tasks": [
+        {"name": "lead", "gpu_share": 1.0, "isolation": "none"}, {"name": "reader", "count": 3}]}));
     let tasks = server.get(&format!("/api/v1/jobs/{job}"))["tasks"].clone();
     assert_eq!((&tasks[0]["gpu_share"], &tasks[0]["isolation"]), (&json!(1.0), &Value::Null));
     assert_eq!((&tasks[1]["gpu_share"], &tasks[1]["isolation"]), (&json!(0.3), &json!("memory")));

@@ -54,9 +54,7 @@ fn the_openapi_document_is_served_and_complete() {
     assert!(operations > 45, "{operations}");
     assert_eq!(document["paths"]["/api/v1/jobs"]["post"]["security"], json!([{"token": []}]));
     assert!(document["paths"]["/health"]["get"]["security"].is_null());
-    assert!(
-        document["paths"]["/api/v1/tenants"]["post"]["description"].as_str().unwrap().contains("`admin`")
-    );
+    assert!(document["paths"]["/api/v1/tenants"]["post"]["description"].as_str().unwrap().contains("`admin`"));
 }
 
 #[test]
@@ -123,11 +121,7 @@ fn metrics_count_preemptions() {
 fn a_plain_request_id_of_the_client_is_kept() {
     let server = TestServer::without_nodes();
     let id = |given: &str| {
-        server
-            .client()
-            .send("GET", "/healthz", &[("X-Request-Id", given)], b"")
-            .header("x-request-id")
-            .to_string()
+        server.client().send("GET", "/healthz", &[("X-Request-Id", given)], b"").header("x-request-id").to_string()
     };
     assert_eq!(id("my-run.7"), "my-run.7");
     assert_ne!(id("not plain"), "not plain");

@@ -82,10 +82,7 @@ fn job_status_shows_gpus_queue_position_forecast_and_exit_code() {
         "annotations": {"muster.sim/runtime": "1h"}}));
     let running = server.wait_for_state(&first, "running");
     let node = running["node_name"].as_str().unwrap();
-    assert_eq!(
-        running["allocated_gpus"],
-        json!((0..4).map(|gpu| format!("{node}/gpu-{gpu}")).collect::<Vec<_>>())
-    );
+    assert_eq!(running["allocated_gpus"], json!((0..4).map(|gpu| format!("{node}/gpu-{gpu}")).collect::<Vec<_>>()));
     assert_eq!((&running["queue_position"], &running["estimated_wait"]), (&Value::Null, &Value::Null));
     assert_eq!(running["logs"], format!("/api/v1/jobs/{first}/logs"));
 
@@ -108,10 +105,7 @@ fn job_status_shows_gpus_queue_position_forecast_and_exit_code() {
 
     assert_eq!(server.client().delete(&format!("/api/v1/jobs/{first}")).status, 200);
     let cancelled = server.wait_for_state(&first, "cancelled");
-    assert_eq!(
-        (&cancelled["message"], &cancelled["allocated_gpus"]),
-        (&json!("cancelled by local"), &json!([]))
-    );
+    assert_eq!((&cancelled["message"], &cancelled["allocated_gpus"]), (&json!("cancelled by local"), &json!([])));
     assert!(cancelled["metrics"]["gpu_seconds"].as_f64() > Some(0.0), "{}", cancelled["metrics"]);
     let failing = json!({"script": "x", "priority": 9000, "gpu_count": 4,
         "annotations": {"muster.sim/runtime": "10ms", "muster.sim/exit-code": "3"}});
@@ -143,8 +137,7 @@ fn many_retries_at_once_make_one_job() {
     let headers = [("Content-Type", "application/json"), ("Idempotency-Key", "same")];
     let ids: Vec<String> = std::thread::scope(|scope| {
         let send = || {
-            server.client().send("POST", "/api/v1/jobs", &headers, br#"{"script":"a"}"#).json()["job_id"]
-                .to_string()
+            server.client().send("POST", "/api/v1/jobs", &headers, br#"{"script":"a"}"#).json()["job_id"].to_string()
         };
         let requests: Vec<_> = (0..16).map(|_| scope.spawn(send)).collect();
         requests.into_iter().map(|request| request.join().unwrap()).collect()
@@ -237,8 +230,7 @@ fn a_running_job_is_requeued_and_cancelled() {
 /// grace.
 #[test]
 fn a_victim_that_reports_a_checkpoint_is_stopped_before_its_grace_ends() {
-    let server =
-        TestServer::with_settings(&[("scheduler.stop_grace", "10m")], Some(TWO_NODES)).wait_for_gpus(8);
+    let server = TestServer::with_settings(&[("scheduler.stop_grace", "10m")], Some(TWO_NODES)).wait_for_gpus(8);
     let gang = |priority: u32, annotations: Value| {
         server.submit(json!({"command": ["train"], "tasks": [{"count": 2, "gpus": 4}], "priority": priority,
             "annotations": annotations}))
@@ -258,8 +250,7 @@ fn a_victim_that_reports_a_checkpoint_is_stopped_before_its_grace_ends() {
 #[test]
 fn an_array_is_one_submission_and_many_tasks() {
     let server = TestServer::new();
-    let id = server
-        .submit(json!({"script": "true", "array": "0-5%2", "annotations": {"muster.sim/runtime": "50ms"}}));
+    let id = server.submit(json!({"script": "true", "array": "0-5%2", "annotations": {"muster.sim/runtime": "50ms"}}));
     let whole = server.get(&format!("/api/v1/jobs/{id}"));
     let counts: u64 = whole["array"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
     assert_eq!((whole["id"].as_str(), counts), (Some("job-1"), 6));
@@ -276,13 +267,11 @@ fn an_array_is_one_submission_and_many_tasks() {
 #[test]
 fn dependencies_are_accepted_as_text_or_object_and_checked() {
     let server = TestServer::new();
-    let first = server.submit(
-        json!({"script": "true", "annotations": {"muster.sim/runtime": "10ms", "muster.sim/exit-code": "3"}}),
-    );
+    let first = server
+        .submit(json!({"script": "true", "annotations": {"muster.sim/runtime": "10ms", "muster.sim/exit-code": "3"}}));
     server.wait_for_state(&first, "failed");
-    let after = |after: Value| {
-        server.client().post("/api/v1/jobs", &json!({"script": "true", "hold": true, "after": [after]}))
-    };
+    let after =
+        |after: Value| server.client().post("/api/v1/jobs", &json!({"script": "true", "hold": true, "after": [after]}));
     assert_eq!(after(json!("job-1:failed")).status, 201);
     assert_eq!(after(json!({"job": "1", "when": "ended"})).status, 201);
     server.expect_problem(&after(json!("job-1")), 422, "dead-dependency");
@@ -309,10 +298,7 @@ fn why_names_every_blocker() {
     assert_eq!(server.get(&format!("/api/v1/jobs/{waiting}"))["reasons"][0]["reason"], "Capacity");
 
     let running = server.get("/api/v1/jobs/job-1/why");
-    assert_eq!(
-        (running["reasons"].as_array().unwrap().len(), running["state"].as_str()),
-        (0, Some("running"))
-    );
+    assert_eq!((running["reasons"].as_array().unwrap().len(), running["state"].as_str()), (0, Some("running")));
     server.client().delete(&format!("/api/v1/jobs/{waiting}"));
     let ended = server.get(&format!("/api/v1/jobs/{waiting}/why"));
     assert_eq!(ended["summary"], "does not wait: it has ended as Cancelled: cancelled by local");
@@ -336,10 +322,7 @@ fn plan_says_what_would_happen_and_changes_nothing() {
     assert_eq!((waits["outcome"].as_str(), waits["queue_position"].as_u64()), (Some("waits"), Some(1)));
     assert_eq!(waits["reasons"][0]["reason"], "Capacity");
     let preempts = plan(json!({"script": "true", "gpu_count": 2, "priority": 9000}));
-    assert_eq!(
-        (preempts["outcome"].as_str(), preempts["victims"].as_array().unwrap().len()),
-        (Some("preempts"), 1)
-    );
+    assert_eq!((preempts["outcome"].as_str(), preempts["victims"].as_array().unwrap().len()), (Some("preempts"), 1));
     let refused = plan(json!({"script": "true", "gpu_count": 9}));
     assert_eq!(
         (refused["outcome"].as_str(), refused["refusal"]["code"].as_str()),

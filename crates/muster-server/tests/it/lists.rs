@@ -133,11 +133,7 @@ fn group_array_lists_each_array_as_one_row() {
         }
         assert_eq!(seen.len(), 4, "{sort}: {seen:?}");
     }
-    assert_eq!(
-        server.get("/api/v1/jobs?limit=1000")["jobs"].as_array().unwrap().len(),
-        44,
-        "tasks otherwise"
-    );
+    assert_eq!(server.get("/api/v1/jobs?limit=1000")["jobs"].as_array().unwrap().len(), 44, "tasks otherwise");
 }
 
 #[test]
@@ -149,12 +145,7 @@ fn the_audit_log_records_allowed_and_refused_acts() {
     let audit = server.get("/api/v1/audit");
     let entry = |index: usize| {
         let entry = &audit["entries"][index];
-        (
-            entry["actor"].as_str(),
-            entry["action"].as_str(),
-            entry["object"].as_str(),
-            entry["refused"].as_str(),
-        )
+        (entry["actor"].as_str(), entry["action"].as_str(), entry["object"].as_str(), entry["refused"].as_str())
     };
     assert_eq!(entry(0), (Some("local"), Some("tenant.delete"), Some("default"), Some("default-tenant")));
     assert_eq!(entry(1), (Some("local"), Some("tenant.create"), Some("red"), Some("duplicate-tenant")));

@@ -57,14 +57,11 @@ fn usage_includes_running_attempts() {
             let cost = row["cost"].as_f64().unwrap();
             assert!((before as f64..=after as f64).contains(&(cost * 1e3)), "one a GPU-second: {cost}");
         }
-        let sum: u64 =
-            report["rows"].as_array().unwrap().iter().map(|row| row["gpu_ms"].as_u64().unwrap()).sum();
+        let sum: u64 = report["rows"].as_array().unwrap().iter().map(|row| row["gpu_ms"].as_u64().unwrap()).sum();
         assert_eq!(report["total"]["gpu_ms"], sum);
     }
-    let (before, tenant) = (
-        held_gpu_ms_of_attempts(&server, &[&short, &mine], now_ms(&server)),
-        server.get("/api/v1/tenants/red"),
-    );
+    let (before, tenant) =
+        (held_gpu_ms_of_attempts(&server, &[&short, &mine], now_ms(&server)), server.get("/api/v1/tenants/red"));
     assert!(tenant["total_gpu_hours"].as_f64().unwrap() * 3.6e6 >= before as f64 - 1.0, "{tenant}");
     let job = server.get(&format!("/api/v1/jobs/{mine}"));
     assert!(job["gpu_hours"].as_f64().unwrap() > 0.0, "{job}");
@@ -102,9 +99,7 @@ fn declaring_a_gpu_unhealthy_names_its_jobs_and_applies_the_jobs_rule() {
         format!("/api/v1/gpus/{node}/{gpu}/health")
     };
     let declare = |index: usize, rule: Value| {
-        let reply = server
-            .client()
-            .post(&path(index), &json!({"health": "unhealthy", "why": "XID 79", "jobs": rule}));
+        let reply = server.client().post(&path(index), &json!({"health": "unhealthy", "why": "XID 79", "jobs": rule}));
         assert_eq!(reply.status, 200, "{}", reply.text);
         reply.json()
     };

@@ -69,9 +69,8 @@ fn gpus_are_listed_filtered_and_declared_unhealthy() {
     assert_eq!((&known["compute_capability"], &known["cuda_cores"]), (&json!("8.6"), &json!(9_216)));
     assert_eq!(known["tensor_cores"], 288);
 
-    let declare = |health: &str| {
-        server.client().post("/api/v1/gpus/a1/0/health", &json!({"health": health, "why": "XID 79"}))
-    };
+    let declare =
+        |health: &str| server.client().post("/api/v1/gpus/a1/0/health", &json!({"health": health, "why": "XID 79"}));
     let gpu = declare("unhealthy").json();
     assert_eq!(
         (gpu["health"].as_str(), gpu["state"].as_str(), gpu["health_why"].as_str()),
@@ -85,32 +84,22 @@ fn gpus_are_listed_filtered_and_declared_unhealthy() {
 #[test]
 fn a_node_is_drained_held_fenced_and_returned_to_service() {
     let server = TestServer::new();
-    let act = |verb: &str| {
-        server.client().post(&format!("/api/v1/nodes/n01/{verb}"), &json!({"why": "a fan rattles"}))
-    };
+    let act = |verb: &str| server.client().post(&format!("/api/v1/nodes/n01/{verb}"), &json!({"why": "a fan rattles"}));
     for (verb, state, schedulable) in
         [("drain", "Draining", false), ("undrain", "Ready", true), ("hold", "Hold", false)]
     {
         assert_eq!(act(verb).status, 200, "{verb}");
         let node = server.get("/api/v1/nodes/n01");
         assert_eq!((node["state"].as_str(), node["schedulable"].as_bool()), (Some(state), Some(schedulable)));
-        assert_eq!(
-            (node["state_by"].as_str(), node["state_why"].as_str()),
-            (Some("local"), Some("a fan rattles"))
-        );
+        assert_eq!((node["state_by"].as_str(), node["state_why"].as_str()), (Some("local"), Some("a fan rattles")));
     }
     assert_eq!(server.get("/api/v1/cluster/status")["available_gpus"], 4);
-    let changed =
-        server.client().patch("/api/v1/nodes/n01", &json!({"state": "ready", "labels": {"zone": "b"}}));
+    let changed = server.client().patch("/api/v1/nodes/n01", &json!({"state": "ready", "labels": {"zone": "b"}}));
     assert_eq!(
         (changed.json()["state"].as_str(), changed.json()["labels"]["zone"].as_str()),
         (Some("Ready"), Some("b"))
     );
-    server.expect_problem(
-        &server.client().patch("/api/v1/nodes/n01", &json!({"state": "fenced"})),
-        422,
-        "invalid",
-    );
+    server.expect_problem(&server.client().patch("/api/v1/nodes/n01", &json!({"state": "fenced"})), 422, "invalid");
     assert_eq!(act("fence").status, 200);
 }
 
@@ -154,11 +143,7 @@ fn deleting_an_allocation_requeues_its_job() {
     server.wait_until("the first to end", |server| {
         server.get(&format!("/api/v1/allocations/{job}:1"))["state"] == "requeued"
     });
-    server.expect_problem(
-        &server.client().delete(&format!("/api/v1/allocations/{job}:1")),
-        409,
-        "wrong-phase",
-    );
+    server.expect_problem(&server.client().delete(&format!("/api/v1/allocations/{job}:1")), 409, "wrong-phase");
     assert_eq!(server.get(&format!("/api/v1/allocations?job={job}&limit=1"))["allocations"][0]["attempt"], 2);
     let node = held["node_id"].as_str().unwrap();
     assert!(server.get(&format!("/api/v1/allocations?node={node}"))["total"].as_u64() >= Some(1));
@@ -168,35 +153,21 @@ fn deleting_an_allocation_requeues_its_job() {
 fn a_victim_is_shown_as_preempted_with_its_preemptor() {
     let server = TestServer::with_settings(
         &[],
-        Some(
-            "nodes: [{ name: n, cpus: 8, memory_gib: 64, gpus: { model: T4, count: 1, memory_mib: 16384 } }]",
-        ),
+        Some("nodes: [{ name: n, cpus: 8, memory_gib: 64, gpus: { model: T4, count: 1, memory_mib: 16384 } }]"),
     )
     .wait_for_gpus(1);
-    let low =
-        server.submit(json!({"script": "x", "priority": 1, "annotations": {"muster.sim/runtime": "1h"}}));
+    let low = server.submit(json!({"script": "x", "priority": 1, "annotations": {"muster.sim/runtime": "1h"}}));
     server.wait_for_state(&low, "running");
-    let high =
-        server.submit(json!({"script": "x", "priority": 1000, "annotations": {"muster.sim/runtime": "1h"}}));
+    let high = server.submit(json!({"script": "x", "priority": 1000, "annotations": {"muster.sim/runtime": "1h"}}));
     server.wait_for_state(&high, "running");
     let preempted = server.wait_for_state(&low, "preempted");
-    assert_eq!(
-        (preempted["phase"].as_str(), preempted["preempted_count"].as_u64()),
-        (Some("Queued"), Some(1))
-    );
+    assert_eq!((preempted["phase"].as_str(), preempted["preempted_count"].as_u64()), (Some("Queued"), Some(1)));
     let first = server.get(&format!("/api/v1/allocations/{low}:1"));
-    assert_eq!(
-        (first["state"].as_str(), first["preempted_by"].as_str()),
-        (Some("preempted"), Some(high.as_str()))
-    );
+    assert_eq!((first["state"].as_str(), first["preempted_by"].as_str()), (Some("preempted"), Some(high.as_str())));
     assert_eq!(first["preemption_reason"], format!("preempted by {high}"));
     let metrics = server.client().get("/metrics").text;
     assert!(metrics.contains("gpu_scheduler_preemptions_total 1"), "{metrics}");
-    assert_eq!(
-        server.client().delete(&format!("/api/v1/jobs/{low}")).status,
-        200,
-        "a preempted job can be cancelled"
-    );
+    assert_eq!(server.client().delete(&format!("/api/v1/jobs/{low}")).status, 200, "a preempted job can be cancelled");
 }
 
 #[test]
@@ -212,21 +183,10 @@ fn a_declared_node_is_labelled_and_its_gpus_are_changed_and_removed() {
         assert_eq!(change(json!({"state": state})).json()["state"], shown);
     }
 
-    let gpu =
-        server.client().patch("/api/v1/gpus/a1/0", &json!({"profiles": ["3g.40gb"], "health": "degraded"}));
-    assert_eq!(
-        (&gpu.json()["mig"][0]["profile"], &gpu.json()["health"]),
-        (&json!("3g.40gb"), &json!("degraded"))
-    );
-    server.expect_problem(
-        &server.client().patch("/api/v1/gpus/a1/0", &json!({"model": "H200"})),
-        400,
-        "unknown-field",
-    );
-    assert_eq!(
-        server.client().patch("/api/v1/gpus/a1/2", &json!({"health": "warning", "why": "fan"})).status,
-        200
-    );
+    let gpu = server.client().patch("/api/v1/gpus/a1/0", &json!({"profiles": ["3g.40gb"], "health": "degraded"}));
+    assert_eq!((&gpu.json()["mig"][0]["profile"], &gpu.json()["health"]), (&json!("3g.40gb"), &json!("degraded")));
+    server.expect_problem(&server.client().patch("/api/v1/gpus/a1/0", &json!({"model": "H200"})), 400, "unknown-field");
+    assert_eq!(server.client().patch("/api/v1/gpus/a1/2", &json!({"health": "warning", "why": "fan"})).status, 200);
     assert_eq!(server.client().delete("/api/v1/gpus/a1/1").status, 200);
     let left = server.get("/api/v1/nodes/a1");
     let of = |index: usize, field: &str| left["gpus"][index][field].clone();
@@ -280,14 +240,12 @@ fn an_ended_allocation_still_shows_its_resources_and_price() {
 
 #[test]
 fn a_gpu_above_the_thermal_threshold_cools_before_it_gets_a_job() {
-    let one =
-        "nodes: [{ name: n, cpus: 8, memory_gib: 64, gpus: { model: T4, count: 2, memory_mib: 16384 } }]";
+    let one = "nodes: [{ name: n, cpus: 8, memory_gib: 64, gpus: { model: T4, count: 2, memory_mib: 16384 } }]";
     let settings = [("scheduler.cooling", "4s"), ("agent.metrics_interval_ms", "200")];
     let server = TestServer::with_settings(&settings, Some(one)).wait_for_gpus(2);
     let hot = server.submit(json!({"script": "x",
         "annotations": {"muster.sim/runtime": "1s", "muster.sim/temperature": "80"}}));
-    let gpu =
-        server.wait_for_state(&hot, "running")["allocated_gpus"][0].as_str().unwrap().replace("gpu-", "");
+    let gpu = server.wait_for_state(&hot, "running")["allocated_gpus"][0].as_str().unwrap().replace("gpu-", "");
     let path = format!("/api/v1/gpus/{gpu}");
     server.wait_until("the temperature reading", |server| server.get(&path)["temperature"] == 80.0);
     server.wait_for_state(&hot, "completed");

@@ -154,19 +154,20 @@ fn job_body(name: &str, runtime: &str, more: Value) -> Value {
 }
 
 fn ended_jobs(server: &TestServer) -> Vec<String> {
-    let done = server.submit(job_body("done", "10ms", json!({"time_limit": "1h", "gpu_memory_mb": 1000,
+    let done = server.submit(job_body(
+        "done",
+        "10ms",
+        json!({"time_limit": "1h", "gpu_memory_mb": 1000,
         "labels": {"team": "x"}, "user": "ada", "environment": {"A": "1"}, "args": ["-v"], "directory": "/tmp",
-        "gang_scheduling": false, "allow_cross_numa": true, "prefer_nvlink": true, "topology": "nvlink"})));
+        "gang_scheduling": false, "allow_cross_numa": true, "prefer_nvlink": true, "topology": "nvlink"}),
+    ));
     server.wait_for_state(&done, "completed");
-    let failed =
-        json!({"max_restarts": 1, "annotations": {"muster.sim/exit-code": "3"}, "on_node_lost": "requeue"});
+    let failed = json!({"max_restarts": 1, "annotations": {"muster.sim/exit-code": "3"}, "on_node_lost": "requeue"});
     let failed = server.submit(job_body("failed", "10ms", failed));
     server.wait_for_state(&failed, "failed");
     let unlaunched = json!({"max_requeues": 0, "annotations": {"muster.sim/launch": "refuse"}});
     let unlaunched = server.submit(job_body("unlaunched", "10ms", unlaunched));
-    server.wait_until("a failed launch", |server| {
-        server.get(&format!("/api/v1/jobs/{unlaunched}"))["attempts"] == 1
-    });
+    server.wait_until("a failed launch", |server| server.get(&format!("/api/v1/jobs/{unlaunched}"))["attempts"] == 1);
     let cancelled = server.submit(job_body("cancelled", "1h", json!({})));
     server.wait_for_state(&cancelled, "running");
     server.client().delete(&format!("/api/v1/jobs/{cancelled}"));
@@ -192,17 +193,13 @@ fn running_jobs(server: &TestServer, ended: &[String]) {
         [("part", json!({"gpu_share": 0.25})), ("strict", json!({"gpu_share": 0.3, "isolation": "full"}))]
     {
         let part = server.submit(job_body(name, "1h", more));
-        server
-            .wait_until("a part", |server| server.get(&format!("/api/v1/jobs/{part}"))["state"] != "pending");
+        server.wait_until("a part", |server| server.get(&format!("/api/v1/jobs/{part}"))["state"] != "pending");
     }
-    let requeued = server
-        .submit(json!({"name": "t4", "image": "cuda", "tenant_id": "red", "gpu_model": "T4",
+    let requeued = server.submit(json!({"name": "t4", "image": "cuda", "tenant_id": "red", "gpu_model": "T4",
         "annotations": {"muster.sim/runtime": "1h"}}));
     server.wait_for_state(&requeued, "running");
     server.client().post(&format!("/api/v1/jobs/{requeued}/requeue"), &json!({}));
-    server.wait_until("a second try", |server| {
-        server.get(&format!("/api/v1/jobs/{requeued}"))["attempts"] == 2
-    });
+    server.wait_until("a second try", |server| server.get(&format!("/api/v1/jobs/{requeued}"))["attempts"] == 2);
     let hot = server.submit(json!({"name": "hot", "command": ["train"], "gpu_model": "T4", "gpu_share": 0.5,
         "time_limit": "3h", "annotations": {"muster.sim/runtime": "1h", "muster.sim/temperature": "90"}}));
     server.wait_for_state(&hot, "running");
@@ -214,20 +211,14 @@ fn running_jobs(server: &TestServer, ended: &[String]) {
         let limited = server.submit(job_body(name, "1h", limited));
         server.wait_for_state(&limited, "running");
     }
-    let window =
-        json!({"name": "night", "nodes": ["t"], "duration": "1h", "tenant": "red", "why": "firmware"});
+    let window = json!({"name": "night", "nodes": ["t"], "duration": "1h", "tenant": "red", "why": "firmware"});
     assert_eq!(server.client().post("/api/v1/windows", &window).status, 201);
 }
 
 fn waiting_jobs(server: &TestServer, ended: &[String]) {
     server.submit(json!({"name": "any", "command": ["train"], "gpu_count": 1}));
-    let wide =
-        server.submit(job_body("wide", "10m", json!({"gpu_count": 8, "priority": 100, "time_limit": "2h"})));
-    server.submit(job_body(
-        "half",
-        "10m",
-        json!({"priority": 100, "tasks": [{"name": "w", "count": 2, "gpus": 2}]}),
-    ));
+    let wide = server.submit(job_body("wide", "10m", json!({"gpu_count": 8, "priority": 100, "time_limit": "2h"})));
+    server.submit(job_body("half", "10m", json!({"priority": 100, "tasks": [{"name": "w", "count": 2, "gpus": 2}]})));
     let held = server.submit(job_body(
         "held",
         "1s",
@@ -299,9 +290,8 @@ impl FieldValues {
     fn problems(&self) -> Vec<String> {
         let is_empty = |text: &String| ["null", "\"\"", "[]", "{}"].contains(&text.as_str());
         let known = |list: &[(&str, &str)], field: &str| {
-            list.iter().any(|(known, _)| {
-                *known == field || field.strip_prefix(known).is_some_and(|_| known.ends_with('.'))
-            })
+            list.iter()
+                .any(|(known, _)| *known == field || field.strip_prefix(known).is_some_and(|_| known.ends_with('.')))
         };
         let mut problems = Vec::new();
         for field in schema::response_fields("get") {

@@ -184,8 +184,7 @@ fn collect_fields(schema: &Value, name: &str, types: &mut BTreeSet<String>, fiel
         }
         return;
     }
-    let inside =
-        [&schema["items"], &schema["additionalProperties"]].into_iter().filter(|part| part.is_object());
+    let inside = [&schema["items"], &schema["additionalProperties"]].into_iter().filter(|part| part.is_object());
     for part in subschemas(schema).chain(inside) {
         collect_fields(part, name, types, fields);
     }

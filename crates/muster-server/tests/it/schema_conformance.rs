@@ -115,8 +115,7 @@ fn allowed_values(schema: &Value) -> Vec<Value> {
 
 fn allowed_numbers(schema: &Value, name_of_type: &str) -> Vec<Value> {
     let highest = if schema["format"] == "int32" { i64::from(i32::MAX) } else { i64::MAX };
-    let end =
-        |key: &str, other: i64| if schema[key].is_number() { schema[key].clone() } else { json!(other) };
+    let end = |key: &str, other: i64| if schema[key].is_number() { schema[key].clone() } else { json!(other) };
     if name_of_type == "number" && !schema["maximum"].is_number() {
         return vec![json!(0.5), json!(1)];
     }
@@ -139,22 +138,16 @@ fn allowed_objects(name: &str, schema: &Value) -> Vec<Value> {
     }
     let key = schema["propertyNames"]["examples"][0].as_str().unwrap_or("key");
     let mut maps = vec![json!({})];
-    maps.extend(
-        allowed_values(&schema["additionalProperties"]).into_iter().map(|value| json!({ key: value })),
-    );
+    maps.extend(allowed_values(&schema["additionalProperties"]).into_iter().map(|value| json!({ key: value })));
     maps
 }
 
 /// Objects that the schema allows.
 fn allowed_bodies(name: &str, schema: &Value) -> Vec<Value> {
     let properties = schema["properties"].as_object().unwrap();
-    let varied =
-        properties.iter().filter(|(property, _)| !is_excluded(name, property)).flat_map(|(property, one)| {
-            allowed_values(one)
-                .into_iter()
-                .map(|value| valid_body_with(name, property, &value))
-                .collect::<Vec<_>>()
-        });
+    let varied = properties.iter().filter(|(property, _)| !is_excluded(name, property)).flat_map(|(property, one)| {
+        allowed_values(one).into_iter().map(|value| valid_body_with(name, property, &value)).collect::<Vec<_>>()
+    });
     std::iter::once(Value::Object(valid_body(name))).chain(varied).collect()
 }
 
@@ -243,9 +236,7 @@ fn is_malformed(reply: &HttpReply) -> bool {
     // A dry run answers 200 with the refusal in its body.
     let is_invalid = |status: u16, code: &Value| status == 400 || (status == 422 && code == "invalid");
     match reply.status {
-        200 if reply.header("content-type") == "application/json" => {
-            is_invalid(422, &reply.json()["refusal"]["code"])
-        }
+        200 if reply.header("content-type") == "application/json" => is_invalid(422, &reply.json()["refusal"]["code"]),
         422 => is_invalid(422, &reply.json()["code"]),
         status => status == 400,
     }
@@ -328,8 +319,7 @@ fn request_bodies_are_accepted_exactly_as_the_openapi_schemas_allow() {
         };
         send(b"", body["required"] != true);
         // The id of a tenant cannot be changed.
-        let keeps_its_id =
-            |body: &&Value| method != "PUT" || body["id"].is_null() || body["id"] == "generated";
+        let keeps_its_id = |body: &&Value| method != "PUT" || body["id"].is_null() || body["id"] == "generated";
         let allowed = allowed_bodies(name, resolved);
         allowed.iter().filter(keeps_its_id).for_each(|body| send(&muster_json::to_vec(body), true));
         forbidden_bodies(name, resolved).iter().for_each(|body| send(&muster_json::to_vec(body), false));
@@ -344,8 +334,7 @@ fn query_parameters_are_accepted_exactly_as_the_openapi_schemas_allow() {
     for (method, path, operation) in operations() {
         let parameters = operation["parameters"].as_array().into_iter().flatten();
         // A stream does not end by itself.
-        let is_testable =
-            |one: &&Value| one["in"] == "query" && path != "/api/v1/events" && one["name"] != "follow";
+        let is_testable = |one: &&Value| one["in"] == "query" && path != "/api/v1/events" && one["name"] != "follow";
         for parameter in parameters.filter(is_testable) {
             let (name, schema) = (parameter["name"].as_str().unwrap(), &parameter["schema"]);
             // The job has not started, so it has one attempt at most.
@@ -357,12 +346,8 @@ fn query_parameters_are_accepted_exactly_as_the_openapi_schemas_allow() {
             for (value, is_allowed) in all {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
                 let encoded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
-                let reply = server.client().send(
-                    &method,
-                    &format!("{}?{name}={encoded}", example_path(&path)),
-                    &[],
-                    b"",
-                );
+                let reply =
+                    server.client().send(&method, &format!("{}?{name}={encoded}", example_path(&path)), &[], b"");
                 differences.compare(&format!("{method} {path} {name}={text}"), is_allowed, &reply);
             }
         }

@@ -108,11 +108,7 @@ fn a_request_with_two_host_headers_is_refused() {
 #[test]
 fn queued_jobs_are_limited_per_tenant_and_room_is_kept_for_operators() {
     let server = TestServer::with_settings(
-        &[
-            ("auth.mode", "tokens"),
-            ("scheduler.max_queue_size", "1000"),
-            ("scheduler.max_jobs_per_tenant", "990"),
-        ],
+        &[("auth.mode", "tokens"), ("scheduler.max_queue_size", "1000"), ("scheduler.max_jobs_per_tenant", "990")],
         None,
     );
     let admin = server.client();
@@ -124,8 +120,7 @@ fn queued_jobs_are_limited_per_tenant_and_room_is_kept_for_operators() {
     let member = admin.with_token(&member);
     let array = |range: &str| json!({"name": "many", "command": ["x"], "array": range, "hold": true});
     assert_eq!(member.post("/api/v1/jobs", &array("1-985")).status, 201);
-    let refused =
-        server.expect_problem(&member.post("/api/v1/jobs", &array("1-6")), 429, "tenant-queue-full");
+    let refused = server.expect_problem(&member.post("/api/v1/jobs", &array("1-6")), 429, "tenant-queue-full");
     assert!(refused.contains("985") && refused.contains("990"), "{refused}");
     assert_eq!(member.post("/api/v1/jobs", &array("1-5")).status, 201);
     let one = json!({"name": "one", "command": ["x"], "tenant_id": "blue"});

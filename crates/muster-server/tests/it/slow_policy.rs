@@ -34,20 +34,11 @@ impl Interpreter for DelayedRefusal {
         vec![Ok(Admission::Refuse { why: "closed".to_string() }); jobs.len()]
     }
 
-    fn priority(
-        &self,
-        _: &BundleVersion,
-        jobs: &[(&JobView, &TenantView)],
-    ) -> Vec<Result<Option<u32>, String>> {
+    fn priority(&self, _: &BundleVersion, jobs: &[(&JobView, &TenantView)]) -> Vec<Result<Option<u32>, String>> {
         vec![Ok(None); jobs.len()]
     }
 
-    fn score(
-        &self,
-        _: &BundleVersion,
-        jobs: &[&JobView],
-        nodes: &[NodeView],
-    ) -> Vec<Result<Vec<i64>, String>> {
+    fn score(&self, _: &BundleVersion, jobs: &[&JobView], nodes: &[NodeView]) -> Vec<Result<Vec<i64>, String>> {
         vec![Ok(vec![0; nodes.len()]); jobs.len()]
     }
 
@@ -55,20 +46,11 @@ impl Interpreter for DelayedRefusal {
         vec![Ok(None); jobs.len()]
     }
 
-    fn victims(
-        &self,
-        _: &BundleVersion,
-        _: &JobView,
-        _: &[CandidateView],
-    ) -> Result<BTreeSet<JobId>, String> {
+    fn victims(&self, _: &BundleVersion, _: &JobView, _: &[CandidateView]) -> Result<BTreeSet<JobId>, String> {
         Ok(BTreeSet::new())
     }
 
-    fn limit(
-        &self,
-        _: &BundleVersion,
-        tenants: &[(&TenantView, &ClusterView)],
-    ) -> Vec<Result<GpuLimit, String>> {
+    fn limit(&self, _: &BundleVersion, tenants: &[(&TenantView, &ClusterView)]) -> Vec<Result<GpuLimit, String>> {
         vec![Ok(GpuLimit::default()); tenants.len()]
     }
 

@@ -23,10 +23,7 @@ fn the_curl_example_of_the_specification_works_on_a_fresh_install() {
     let reply = server.client().send("POST", "/api/v1/jobs", &headers, CURL_BODY.as_bytes());
     assert_eq!(reply.status, 201, "{}", reply.text);
     let submitted = reply.json();
-    assert_eq!(
-        (submitted["job_id"].as_str(), submitted["status"].as_str()),
-        (Some("job-1"), Some("submitted"))
-    );
+    assert_eq!((submitted["job_id"].as_str(), submitted["status"].as_str()), (Some("job-1"), Some("submitted")));
     assert_eq!(reply.header("location"), "/api/v1/jobs/job-1");
 
     let job = server.get("/api/v1/jobs/job-1");
@@ -52,14 +49,11 @@ fn the_curl_example_of_the_specification_works_on_a_fresh_install() {
 fn ten_jobs_of_rising_priority_run_highest_first() {
     let server = TestServer::with_settings(
         &[],
-        Some(
-            "nodes: [{ name: n, cpus: 8, memory_gib: 64, gpus: { model: T4, count: 1, memory_mib: 16384 } }]",
-        ),
+        Some("nodes: [{ name: n, cpus: 8, memory_gib: 64, gpus: { model: T4, count: 1, memory_mib: 16384 } }]"),
     )
     .wait_for_gpus(1);
     // The first one takes the only GPU, so that the others queue up behind it.
-    let first = server
-        .submit(json!({"script": "x", "priority": 10_000, "annotations": {"muster.sim/runtime": "1s"}}));
+    let first = server.submit(json!({"script": "x", "priority": 10_000, "annotations": {"muster.sim/runtime": "1s"}}));
     server.wait_for_state(&first, "running");
     for number in 1..=10 {
         server.submit(json!({"name": format!("job-{number}"), "gpu_count": 1, "priority": number * 100,
@@ -86,11 +80,7 @@ fn a_tenant_created_as_in_the_specification_can_submit_at_once() {
     assert_eq!(reply.json()["priority_tier"], "high");
     assert_eq!(reply.json()["max_concurrent_jobs"], json!(null));
     let job = server.submit(json!({"tenant_id": "ml-team", "gpu_count": 2, "script": "true"}));
-    assert_eq!(
-        server.get(&format!("/api/v1/jobs/{job}"))["priority"],
-        1000,
-        "the tier is the default priority"
-    );
+    assert_eq!(server.get(&format!("/api/v1/jobs/{job}"))["priority"], 1000, "the tier is the default priority");
 }
 
 #[test]
@@ -137,9 +127,7 @@ fn a_job_goes_from_pending_over_running_to_completed() {
 fn over_quota_is_403_with_the_error_member() {
     let server = TestServer::new();
     server.client().post("/api/v1/tenants", &json!({"name": "small", "max_gpus": 5}));
-    let reply = server
-        .client()
-        .post("/api/v1/jobs", &json!({"tenant_id": "small", "gpu_count": 6, "script": "true"}));
+    let reply = server.client().post("/api/v1/jobs", &json!({"tenant_id": "small", "gpu_count": 6, "script": "true"}));
     server.expect_problem(&reply, 403, "over-quota");
     assert_eq!(reply.json()["error"], reply.json()["detail"]);
     assert_eq!(reply.json()["hint"], "request at most 5 GPUs, or ask an admin to raise the quota");

@@ -11,10 +11,7 @@ fn events_are_followed_live_and_from_the_journal() {
     let job = server.submit(json!({"name": "told", "command": ["x"], "environment": {"SECRET": "s3cr3t"},
         "annotations": {"muster.sim/runtime": "100ms"}}));
     let submitted = live.next().unwrap();
-    assert_eq!(
-        (submitted.event.as_str(), submitted.data["job_id"].as_str()),
-        ("JobSubmitted", Some(job.as_str()))
-    );
+    assert_eq!((submitted.event.as_str(), submitted.data["job_id"].as_str()), ("JobSubmitted", Some(job.as_str())));
     assert_eq!(submitted.id, submitted.data["seq"].as_u64());
     assert!(!submitted.data.to_string().contains("s3cr3t"), "the environment stays in the journal");
     let ended = live.find(|event| event.event == "AttemptEnded").unwrap();

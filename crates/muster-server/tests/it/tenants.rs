@@ -108,14 +108,9 @@ fn each_tenant_field_can_be_changed_alone() {
 #[test]
 fn patch_changes_some_fields_and_put_replaces_all() {
     let server = TestServer::without_nodes();
-    create_tenant(
-        &server,
-        json!({"name": "red", "max_gpus": 4, "max_cpu_cores": 8, "email": "red@example.org"}),
-    );
-    let changed = server
-        .client()
-        .patch("/api/v1/tenants/red", &json!({"max_gpus": null, "priority_tier": "low"}))
-        .json();
+    create_tenant(&server, json!({"name": "red", "max_gpus": 4, "max_cpu_cores": 8, "email": "red@example.org"}));
+    let changed =
+        server.client().patch("/api/v1/tenants/red", &json!({"max_gpus": null, "priority_tier": "low"})).json();
     assert_eq!(
         (&changed["max_gpus"], &changed["max_cpu_cores"], &changed["priority_tier"]),
         (&json!(null), &json!(8), &json!("low"))
@@ -125,11 +120,7 @@ fn patch_changes_some_fields_and_put_replaces_all() {
         (&replaced["max_gpus"], &replaced["max_cpu_cores"], &replaced["email"]),
         (&json!(0), &json!(null), &json!(""))
     );
-    server.expect_problem(
-        &server.client().put("/api/v1/tenants/red", &json!({"id": "blue"})),
-        422,
-        "invalid",
-    );
+    server.expect_problem(&server.client().put("/api/v1/tenants/red", &json!({"id": "blue"})), 422, "invalid");
     server.expect_problem(
         &server.client().patch("/api/v1/tenants/red", &json!({"priority_tier": "top"})),
         422,
@@ -140,17 +131,12 @@ fn patch_changes_some_fields_and_put_replaces_all() {
         422,
         "invalid",
     );
-    server.expect_problem(
-        &server.client().patch("/api/v1/tenants/red", &json!({"parent": "red"})),
-        422,
-        "invalid",
-    );
+    server.expect_problem(&server.client().patch("/api/v1/tenants/red", &json!({"parent": "red"})), 422, "invalid");
     for budget in ["budget_gpu_hours", "budget_cost"] {
         let change = |value: serde_json::Value| {
-            server.client().patch(
-                "/api/v1/tenants/red",
-                &json!(serde_json::Map::from_iter([(budget.to_string(), value)])),
-            )
+            server
+                .client()
+                .patch("/api/v1/tenants/red", &json!(serde_json::Map::from_iter([(budget.to_string(), value)])))
         };
         assert_eq!(change(json!(12.5)).json()[budget], 12.5);
         server.expect_problem(&change(json!(-1)), 422, "invalid");
@@ -168,8 +154,7 @@ fn a_quota_of_zero_is_zero_and_an_inactive_tenant_submits_nothing() {
     let server = TestServer::without_nodes();
     create_tenant(&server, json!({"name": "none", "max_gpus": 0}));
     create_tenant(&server, json!({"name": "asleep", "active": false}));
-    let submit =
-        |tenant: &str| server.client().post("/api/v1/jobs", &json!({"tenant_id": tenant, "script": "true"}));
+    let submit = |tenant: &str| server.client().post("/api/v1/jobs", &json!({"tenant_id": tenant, "script": "true"}));
     server.expect_problem(&submit("none"), 403, "over-quota");
     server.expect_problem(&submit("asleep"), 403, "inactive-tenant");
 }
@@ -211,11 +196,7 @@ fn limits_by_model_are_replaced_as_a_whole_under_canonical_model_names() {
         assert_eq!(made[field], json!({"h100": 4, "rtx-5070-ti": 1}));
         let path = format!("/api/v1/tenants/{field}");
         let changed = |value: Value| server.client().patch(&path, &body(value));
-        assert_eq!(
-            changed(json!({"A100": 2})).json()[field],
-            json!({"a100": 2}),
-            "the whole map is replaced"
-        );
+        assert_eq!(changed(json!({"A100": 2})).json()[field], json!({"a100": 2}), "the whole map is replaced");
         assert_eq!(server.client().patch(&path, &json!({"max_gpus": 4})).json()[field], json!({"a100": 2}));
         server.expect_problem(&changed(json!({"H100": 1, "h100": 2})), 422, "invalid");
         server.expect_problem(&changed(json!({"NVIDIA": 1})), 422, "invalid");
@@ -269,11 +250,7 @@ fn a_user_at_the_user_limit_waits_and_other_users_start() {
 fn tenant_names_are_unique_and_valid() {
     let server = TestServer::without_nodes();
     create_tenant(&server, json!({"name": "red"}));
-    server.expect_problem(
-        &server.client().post("/api/v1/tenants", &json!({"name": "Red"})),
-        409,
-        "duplicate-tenant",
-    );
+    server.expect_problem(&server.client().post("/api/v1/tenants", &json!({"name": "Red"})), 409, "duplicate-tenant");
     server.expect_problem(&server.client().post("/api/v1/tenants", &json!({"name": "!!!"})), 422, "invalid");
     server.expect_problem(&server.client().post("/api/v1/tenants", &json!({})), 422, "invalid");
     server.expect_problem(
@@ -328,23 +305,16 @@ fn a_guarantee_above_the_quota_is_refused_and_above_the_cluster_is_warned() {
     let server = TestServer::new();
     let create = |body: Value| server.client().post("/api/v1/tenants", &body);
     let reply = create(json!({"name": "red", "max_gpus": 4, "guaranteed_gpus": 5}));
-    assert!(
-        server
-            .expect_problem(&reply, 422, "invalid")
-            .contains("5 GPUs are more than the tenant's maximum of 4")
-    );
-    let reply = create(
-        json!({"name": "red", "max_gpus_by_model": {"h100": 1}, "guaranteed_gpus_by_model": {"h100": 2}}),
-    );
+    assert!(server.expect_problem(&reply, 422, "invalid").contains("5 GPUs are more than the tenant's maximum of 4"));
+    let reply =
+        create(json!({"name": "red", "max_gpus_by_model": {"h100": 1}, "guaranteed_gpus_by_model": {"h100": 2}}));
     server.expect_problem(&reply, 422, "invalid");
     let made = create(json!({"name": "red", "max_gpus": 4, "guaranteed_gpus": 4}));
     assert_eq!((made.status, &made.json()["warnings"]), (201, &Value::Null));
     let reply = server.client().patch("/api/v1/tenants/red", &json!({"max_gpus": 3}));
     server.expect_problem(&reply, 422, "invalid");
     let made = create(json!({"name": "blue", "guaranteed_gpus": 9, "guaranteed_gpus_by_model": {"a100": 1}}));
-    let warnings = json!([
-        "GPUs: 9 guaranteed, the cluster has 8",
-        "GPUs of model a100: 1 guaranteed, the cluster has 0"
-    ]);
+    let warnings =
+        json!(["GPUs: 9 guaranteed, the cluster has 8", "GPUs of model a100: 1 guaranteed, the cluster has 0"]);
     assert_eq!((made.status, &made.json()["warnings"]), (201, &warnings));
 }

@@ -59,8 +59,7 @@ impl TestServer {
         let config = Config::load(flags, [], None).unwrap_or_else(|error| panic!("{error}"));
         let nodes = nodes.map(|text| muster_agent::Cluster::parse(text).unwrap());
         let mut running =
-            server::start(&config, nodes.map_or(InProcessNodes::None, InProcessNodes::Simulated), adapters)
-                .unwrap();
+            server::start(&config, nodes.map_or(InProcessNodes::None, InProcessNodes::Simulated), adapters).unwrap();
         assert!(running.wait_until_ready(Some(WAIT_TIMEOUT)).unwrap(), "the server did not come up");
         let token = server::bootstrap_token(&running, &config).unwrap();
         let client = Client::new(&running.url(), token.map(|token| token.reveal().to_string()));

@@ -72,15 +72,8 @@ fn a_gpu_is_partitioned_and_jobs_get_its_mig_instances() {
 fn an_impossible_partition_is_refused() {
     let server = server_with_two_mig_gpus();
     let unknown = server.expect_problem(&partition_gpu(&server, "n01/0", json!(["9g.1gb"])), 422, "invalid");
-    assert!(
-        unknown.starts_with("profiles: `NVIDIA H200` has no profile `9g.1gb`; it has 1g.18gb"),
-        "{unknown}"
-    );
-    let full = server.expect_problem(
-        &partition_gpu(&server, "n01/0", json!(["7g.141gb", "1g.18gb"])),
-        422,
-        "invalid",
-    );
+    assert!(unknown.starts_with("profiles: `NVIDIA H200` has no profile `9g.1gb`; it has 1g.18gb"), "{unknown}");
+    let full = server.expect_problem(&partition_gpu(&server, "n01/0", json!(["7g.141gb", "1g.18gb"])), 422, "invalid");
     assert!(full.contains("has no room for 7g.141gb, 1g.18gb at once"), "{full}");
     server.expect_problem(&partition_gpu(&server, "n01/2", json!([])), 404, "unknown-gpu");
     server.expect_problem(&partition_gpu(&server, "nowhere/0", json!([])), 404, "unknown-node");
@@ -97,7 +90,8 @@ fn a_node_can_be_declared_with_its_topology() {
             "pcie_switch": 7 - numa, "nvlink": [peer]})
     };
     let gpus = [gpu(0, 1), gpu(0, 0), gpu(1, 3), gpu(1, 2)];
-    let numa = json!([{"cpu_cores": 8, "memory_mb": 1_024, "socket": 0}, {"cpu_cores": 8, "memory_mb": 2_048, "socket": 1}]);
+    let numa =
+        json!([{"cpu_cores": 8, "memory_mb": 1_024, "socket": 0}, {"cpu_cores": 8, "memory_mb": 2_048, "socket": 1}]);
     let node = json!({"name": "a1", "cpu_cores": 16, "memory_mb": 65_536, "simulated": true, "rack": "r1",
         "block": "b1", "numa_nodes": numa, "gpus": gpus});
     let reply = server.client().post("/api/v1/nodes", &node);
@@ -130,8 +124,7 @@ fn a_job_shows_its_topology_request_and_its_placement_score() {
     let server = TestServer::new();
     let with_topology = json!({"command": ["x"], "gpu_count": 2, "topology": "nvlink", "allow_cross_numa": false,
         "prefer_nvlink": true, "hold": true});
-    let shown =
-        server.get(&format!("/api/v1/jobs/{}", server.submit(json!({"command": ["x"], "hold": true}))));
+    let shown = server.get(&format!("/api/v1/jobs/{}", server.submit(json!({"command": ["x"], "hold": true}))));
     assert_eq!((&shown["prefer_nvlink"], shown.get("allow_cross_numa")), (&json!(false), None));
     let shown = server.get(&format!("/api/v1/jobs/{}", server.submit(with_topology)));
     assert_eq!(
@@ -140,8 +133,7 @@ fn a_job_shows_its_topology_request_and_its_placement_score() {
     );
 
     // Three of four GPUs, on two NUMA nodes: the score has a locality cost, and one GPU is left over.
-    let planned =
-        server.client().post("/api/v1/jobs/plan", &json!({"command": ["x"], "gpu_count": 3})).json();
+    let planned = server.client().post("/api/v1/jobs/plan", &json!({"command": ["x"], "gpu_count": 3})).json();
     let job = server.submit_sleeper("1h", 3);
     server.wait_for_state(&job, "running");
     let attempts = server.get(&format!("/api/v1/jobs/{job}/attempts"));

@@ -70,8 +70,7 @@ struct ReplayState<'a> {
 
 impl<'a> ReplayState<'a> {
     fn new(jobs: &'a [TraceJob], nodes: UniformNodes) -> ReplayState<'a> {
-        let mut arrivals: Vec<usize> =
-            (0..jobs.len()).filter(|job| jobs[*job].gpus <= nodes.gpus()).rev().collect();
+        let mut arrivals: Vec<usize> = (0..jobs.len()).filter(|job| jobs[*job].gpus <= nodes.gpus()).rev().collect();
         arrivals.sort_by(|one, other| jobs[*other].submit_s.total_cmp(&jobs[*one].submit_s));
         let ended_s = jobs.iter().map(|job| job.submit_s).collect();
         ReplayState {
@@ -137,14 +136,7 @@ impl<'a> ReplayState<'a> {
         while let Some(job) = self.arrivals.pop_if(|job| self.jobs[*job].submit_s <= self.now_s) {
             let spec = &self.jobs[job];
             let (remaining_s, ends_s) = (spec.work_s, f64::INFINITY);
-            self.live_jobs.push(LiveJob {
-                trace_index: job,
-                spec,
-                remaining_s,
-                ran_s: 0.0,
-                is_running: false,
-                ends_s,
-            });
+            self.live_jobs.push(LiveJob { trace_index: job, spec, remaining_s, ran_s: 0.0, is_running: false, ends_s });
         }
     }
 

@@ -64,8 +64,7 @@ impl MuriTraces {
     pub fn traces(&self) -> Result<Vec<String>, TraceError> {
         let name = |file: String| Some(file.strip_suffix(".csv")?.to_string());
         let is_trace = |name: &String| !name.starts_with("published_") && name != OVERHEAD_TABLE;
-        let mut names: Vec<String> =
-            file_names(&self.dir)?.into_iter().filter_map(name).filter(is_trace).collect();
+        let mut names: Vec<String> = file_names(&self.dir)?.into_iter().filter_map(name).filter(is_trace).collect();
         names.sort();
         Ok(names)
     }
@@ -96,8 +95,7 @@ impl MuriTraces {
     fn job(&self, row: &CsvRow) -> Result<TraceJob, TraceError> {
         let job = MuriJob::of_fields(&row.fields).map_err(|message| row.error(message))?;
         let (gpus, model) = (job.gpus, job.model.to_string());
-        let overhead_s =
-            self.overheads_s.get(&(gpus, model.clone())).copied().unwrap_or(START_OVERHEAD_S_DEFAULT);
+        let overhead_s = self.overheads_s.get(&(gpus, model.clone())).copied().unwrap_or(START_OVERHEAD_S_DEFAULT);
         let work_s = job.recorded_work_ms * WORK_FACTOR / 1_000.0;
         Ok(TraceJob { gpus, submit_s: job.submit_ms / 1_000.0, work_s, overhead_s, model })
     }

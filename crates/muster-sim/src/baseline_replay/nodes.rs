@@ -22,11 +22,7 @@ impl UniformNodes {
 
     /// Nodes with the given number of GPUs each, all free.
     pub fn with_gpus_per_node(count: usize, gpus_per_node: u32) -> UniformNodes {
-        UniformNodes {
-            gpus_per_node,
-            free_gpus_by_node: vec![gpus_per_node; count],
-            gpus_by_job: BTreeMap::new(),
-        }
+        UniformNodes { gpus_per_node, free_gpus_by_node: vec![gpus_per_node; count], gpus_by_job: BTreeMap::new() }
     }
 
     /// The number of GPUs of all nodes.
@@ -68,17 +64,14 @@ impl UniformNodes {
         let gpus_per_node = self.gpus_per_node;
         let (whole, rest) =
             if gpus <= gpus_per_node { (0, gpus) } else { (gpus / gpus_per_node, gpus % gpus_per_node) };
-        let empty =
-            (0..self.free_gpus_by_node.len()).filter(|node| self.free_gpus_by_node[*node] == gpus_per_node);
-        let mut placement: Vec<(usize, u32)> =
-            empty.take(whole as usize).map(|node| (node, gpus_per_node)).collect();
+        let empty = (0..self.free_gpus_by_node.len()).filter(|node| self.free_gpus_by_node[*node] == gpus_per_node);
+        let mut placement: Vec<(usize, u32)> = empty.take(whole as usize).map(|node| (node, gpus_per_node)).collect();
         if placement.len() < whole as usize {
             return None;
         }
         if rest > 0 {
-            let other = |node: &usize| {
-                self.free_gpus_by_node[*node] >= rest && placement.iter().all(|(used, _)| used != node)
-            };
+            let other =
+                |node: &usize| self.free_gpus_by_node[*node] >= rest && placement.iter().all(|(used, _)| used != node);
             let node = (0..self.free_gpus_by_node.len()).find(other)?;
             placement.push((node, rest));
         }

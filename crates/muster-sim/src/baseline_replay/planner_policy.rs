@@ -61,10 +61,7 @@ impl PlannerPolicy {
         self.execute_as_system(&Command::CreateTenant { id: tenant(), config }, now);
         self.execute_as_system(&Command::Configure { settings: Box::new(settings) }, now);
         for node in 0..nodes {
-            self.execute_as_system(
-                &Command::RegisterNode { node: node_id(node), facts: Box::new(node_facts()) },
-                now,
-            );
+            self.execute_as_system(&Command::RegisterNode { node: node_id(node), facts: Box::new(node_facts()) }, now);
         }
         self.nodes = nodes;
     }
@@ -72,15 +69,8 @@ impl PlannerPolicy {
     fn submit(&mut self, trace_index: usize, job: &TraceJob, now: Timestamp) {
         let spec = Arc::new(job_spec(job, self.are_durations_known));
         let known_outcomes = BTreeMap::new();
-        let submission = SubmitJob {
-            spec,
-            array: None,
-            hold: false,
-            key: None,
-            known_outcomes,
-            known_key: None,
-            is_operator: true,
-        };
+        let submission =
+            SubmitJob { spec, array: None, hold: false, key: None, known_outcomes, known_key: None, is_operator: true };
         if let Some(Answer::Job(job)) = self.execute_as_system(&Command::SubmitJob(submission), now).1 {
             self.jobs.insert(trace_index, job);
         }
@@ -92,12 +82,9 @@ impl PlannerPolicy {
         for _ in 0..ROUNDS_PER_INSTANT_MAX {
             let plan = plan(&self.state, now).plan;
             let is_stable = plan.evictions.is_empty();
-            for event in self.execute_as_system(&Command::AdoptPlan { plan: Box::new(plan), epoch: 1 }, now).0
-            {
+            for event in self.execute_as_system(&Command::AdoptPlan { plan: Box::new(plan), epoch: 1 }, now).0 {
                 match event {
-                    Event::JobPlaced { job, .. } => {
-                        self.report_from_all_nodes(job, &TaskReport::Started, now)
-                    }
+                    Event::JobPlaced { job, .. } => self.report_from_all_nodes(job, &TaskReport::Started, now),
                     Event::AttemptStopping { job, .. } => {
                         let exit = Exit::Signal { signal: 15 };
                         self.report_from_all_nodes(
@@ -119,8 +106,7 @@ impl PlannerPolicy {
     fn tick(&mut self, now: Timestamp) {
         let decision = self.state.decide(&Actor::system(), &Command::Tick, now);
         let events = decision.map(|decision| decision.events).unwrap_or_default();
-        let is_time_limit =
-            |event: &Event| matches!(event, Event::AttemptStopping { cause: StopCause::TimeLimit, .. });
+        let is_time_limit = |event: &Event| matches!(event, Event::AttemptStopping { cause: StopCause::TimeLimit, .. });
         events.iter().filter(|event| !is_time_limit(event)).for_each(|event| self.state.apply(event));
     }
 
@@ -176,8 +162,7 @@ impl QueuePolicy for PlannerPolicy {
 
     fn job_ended(&mut self, now_s: f64, job: &LiveJob) {
         if let Some(job) = self.jobs.get(&job.trace_index).copied() {
-            let report =
-                TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
+            let report = TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
             self.report_from_all_nodes(job, &report, timestamp(now_s));
         }
     }
@@ -268,7 +253,6 @@ fn task_groups(gpus: u32) -> Vec<TaskGroup> {
             memory_mib: 1_024,
         },
     };
-    let groups =
-        [group("worker", gpus / GPUS_PER_NODE, GPUS_PER_NODE), group("rest", 1, gpus % GPUS_PER_NODE)];
+    let groups = [group("worker", gpus / GPUS_PER_NODE, GPUS_PER_NODE), group("rest", 1, gpus % GPUS_PER_NODE)];
     groups.into_iter().filter(|group| group.count * group.each.gpus > 0).collect()
 }

@@ -73,8 +73,7 @@ impl QueuePolicyName {
 
     /// Replay a trace under this policy.
     pub fn replay(self, jobs: &[TraceJob], nodes: usize) -> ReplayOutcome {
-        let planner =
-            || -> Box<dyn QueuePolicy> { Box::new(PlannerPolicy::new(self == QueuePolicyName::MusterKnown)) };
+        let planner = || -> Box<dyn QueuePolicy> { Box::new(PlannerPolicy::new(self == QueuePolicyName::MusterKnown)) };
         let mut policy = policy_by_name(self.as_str()).unwrap_or_else(planner);
         replay(jobs, nodes, &mut *policy)
     }

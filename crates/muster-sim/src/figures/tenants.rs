@@ -33,11 +33,7 @@ struct TenantSums {
 }
 
 /// The figures of every tenant, by name.
-pub fn tenant_figures(
-    jobs: &[LoggedJob],
-    outcomes: &[Option<JobOutcome>],
-    history: &RunHistory,
-) -> Vec<TenantFigures> {
+pub fn tenant_figures(jobs: &[LoggedJob], outcomes: &[Option<JobOutcome>], history: &RunHistory) -> Vec<TenantFigures> {
     let mut tenants: BTreeMap<&str, TenantSums> = BTreeMap::new();
     for (job, outcome) in jobs.iter().zip(outcomes) {
         let sums = tenants.entry(&job.tenant).or_default();
@@ -70,8 +66,7 @@ impl TenantSums {
 
 /// Jain's fairness index of the mean slowdowns of the tenants with jobs.
 pub fn jain_index(tenants: &[TenantFigures]) -> f64 {
-    let values: Vec<f64> =
-        tenants.iter().filter(|tenant| tenant.jobs > 0).map(|tenant| tenant.slowdown_mean).collect();
+    let values: Vec<f64> = tenants.iter().filter(|tenant| tenant.jobs > 0).map(|tenant| tenant.slowdown_mean).collect();
     let sum: f64 = values.iter().sum();
     let squares: f64 = values.iter().map(|value| value * value).sum();
     if squares > 0.0 { sum * sum / (values.len() as f64 * squares) } else { 1.0 }

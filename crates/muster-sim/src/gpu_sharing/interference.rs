@@ -76,18 +76,15 @@ impl InterferenceTable {
         let (time_slice, mps_unlimited) = (all_pairs("time-slice")?, all_pairs("mps")?);
         let halves = measured_pairs(&table, "mps-50")?;
         let half_gpu: [f64; CLASS_COUNT] = std::array::from_fn(|job| lowest_slowdown(&halves[job]));
-        let mps_half =
-            fill_missing(halves, |job, partner| Ok(mps_unlimited[job][partner].max(half_gpu[job])))?;
+        let mps_half = fill_missing(halves, |job, partner| Ok(mps_unlimited[job][partner].max(half_gpu[job])))?;
         Ok(InterferenceTable { time_slice, mps_unlimited, mps_half, half_gpu })
     }
 
     /// The slowdown of the job at index `at` among the jobs of a GPU.
     pub fn slowdown(&self, occupants: &[Occupant], at: usize) -> f64 {
         let Occupant { job, portion } = occupants[at];
-        let others =
-            || occupants.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, other)| other);
-        let together =
-            |pairs: &SlowdownMatrix| 1.0 + others().map(|other| pairs[job][other.job] - 1.0).sum::<f64>();
+        let others = || occupants.iter().enumerate().filter(|(index, _)| *index != at).map(|(_, other)| other);
+        let together = |pairs: &SlowdownMatrix| 1.0 + others().map(|other| pairs[job][other.job] - 1.0).sum::<f64>();
         match portion {
             GpuPortion::Whole => 1.0,
             GpuPortion::Instance(profile) => self.slowdown_in_instance(job, profile),
@@ -122,10 +119,7 @@ impl InterferenceTable {
 }
 
 /// The measured pairs of a sharing mode; `None` for a pair that was not measured.
-fn measured_pairs(
-    table: &CsvTable,
-    mode: &str,
-) -> Result<[[Option<f64>; CLASS_COUNT]; CLASS_COUNT], TraceError> {
+fn measured_pairs(table: &CsvTable, mode: &str) -> Result<[[Option<f64>; CLASS_COUNT]; CLASS_COUNT], TraceError> {
     let mut pairs = [[None; CLASS_COUNT]; CLASS_COUNT];
     let class = |name: &str| JOB_CLASSES.iter().position(|one| one.name == name);
     for row in table.rows() {
@@ -151,8 +145,7 @@ fn fill_missing(
     otherwise: impl Fn(JobClassIndex, JobClassIndex) -> Result<f64, TraceError>,
 ) -> Result<SlowdownMatrix, TraceError> {
     let mut matrix = [[1.0; CLASS_COUNT]; CLASS_COUNT];
-    for (job, partner) in (0..CLASS_COUNT).flat_map(|job| (0..CLASS_COUNT).map(move |partner| (job, partner)))
-    {
+    for (job, partner) in (0..CLASS_COUNT).flat_map(|job| (0..CLASS_COUNT).map(move |partner| (job, partner))) {
         matrix[job][partner] = match pairs[job][partner] {
             Some(slowdown) => slowdown,
             None => otherwise(job, partner)?,

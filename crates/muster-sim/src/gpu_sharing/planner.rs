@@ -25,10 +25,7 @@ const GPUS_PER_NODE: usize = 8;
 pub struct JobsNotPlaced;
 
 /// The jobs of each GPU in the smallest cluster on which the planner places all of them.
-pub fn place_on_fewest_gpus(
-    jobs: &[JobClassIndex],
-    isolation: IsolationMode,
-) -> Result<Vec<Occupants>, JobsNotPlaced> {
+pub fn place_on_fewest_gpus(jobs: &[JobClassIndex], isolation: IsolationMode) -> Result<Vec<Occupants>, JobsNotPlaced> {
     let requested_milli: u32 = jobs.iter().map(|job| JOB_CLASSES[*job].compute_milli).sum();
     let least = requested_milli.div_ceil(1_000) as usize;
     let placed = (least..=jobs.len().max(least)).find_map(|gpus| place_on(jobs, isolation, gpus));

@@ -45,12 +45,10 @@ fn has_capacity(occupants: &Occupants, job: JobClassIndex) -> bool {
 /// Static MIG: every GPU has the same layout, the best one for these jobs. The best layout has the fewest jobs beyond
 /// their tolerance, then the fewest GPUs. Returns its profiles and the jobs of each GPU.
 pub fn best_mig_layout(jobs: &[JobClassIndex], pairs: &InterferenceTable) -> (String, Vec<Occupants>) {
-    let layouts: Vec<Vec<&'static Profile>> =
-        H200_141GB.layouts().iter().filter_map(plain_profiles).collect();
+    let layouts: Vec<Vec<&'static Profile>> = H200_141GB.layouts().iter().filter_map(plain_profiles).collect();
     let placed = layouts.into_iter().map(|layout| {
         let devices = StaticMigPlacer { layout: &layout, jobs, pairs }.place_jobs();
-        let beyond =
-            devices.iter().flatten().filter(|occupant| !is_within_tolerance(**occupant, pairs)).count();
+        let beyond = devices.iter().flatten().filter(|occupant| !is_within_tolerance(**occupant, pairs)).count();
         let names: Vec<&str> = layout.iter().map(|profile| profile.name).collect();
         (beyond, devices.len(), names.join(" + "), devices)
     });
@@ -90,8 +88,7 @@ impl StaticMigPlacer<'_> {
                 free.extend(self.layout.iter().map(|profile| (devices.len(), *profile)));
                 devices.push(Vec::new());
             }
-            let size =
-                |(at, (device, one)): &(usize, &(usize, &Profile))| (one.multiprocessors, *device, *at);
+            let size = |(at, (device, one)): &(usize, &(usize, &Profile))| (one.multiprocessors, *device, *at);
             let taken = free.iter().enumerate().filter(|(_, one)| suits(one)).min_by_key(size);
             let Some((at, (device, profile))) = taken.map(|(at, (device, one))| (at, (*device, *one))) else {
                 continue;

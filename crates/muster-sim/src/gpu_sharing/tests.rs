@@ -17,23 +17,15 @@ const INFER: JobClassIndex = 4;
 struct TempInterferenceTrace(PathBuf);
 
 impl TempInterferenceTrace {
-    fn new(
-        name: &str,
-        leave_out: impl Fn(JobClassIndex, JobClassIndex, &str) -> bool,
-    ) -> TempInterferenceTrace {
+    fn new(name: &str, leave_out: impl Fn(JobClassIndex, JobClassIndex, &str) -> bool) -> TempInterferenceTrace {
         let dir = std::env::temp_dir().join(format!("muster-share-{name}-{}", std::process::id()));
         let trace = TempInterferenceTrace(dir);
         let mut text = String::from("job_type,partner,mode,slowdown\n");
         for (job, partner) in (0..5).flat_map(|job| (0..5).map(move |partner| (job, partner))) {
             let half = if partner == GEMM { 1.2 } else { 2.0 };
-            for (mode, slowdown) in
-                [("time-slice", 1.5), ("mps", 0.9 + 0.2 * partner as f64), ("mps-50", half)]
-            {
+            for (mode, slowdown) in [("time-slice", 1.5), ("mps", 0.9 + 0.2 * partner as f64), ("mps-50", half)] {
                 if !leave_out(job, partner, mode) {
-                    text += &format!(
-                        "{},{},{mode},{slowdown}\n",
-                        JOB_CLASSES[job].name, JOB_CLASSES[partner].name
-                    );
+                    text += &format!("{},{},{mode},{slowdown}\n", JOB_CLASSES[job].name, JOB_CLASSES[partner].name);
                 }
             }
         }
@@ -84,10 +76,7 @@ fn slowdown_scales_with_own_and_neighbour_share() {
     assert_close(table.slowdown(&occupants(GpuPortion::MpsLimited(250), &[INFER]), 0), 1.6);
     assert_close(table.slowdown(&occupants(GpuPortion::MpsLimited(250), &[INFER, GEMM]), 0), 1.6);
     // The other classes add two thirds at a half, and so a third at a quarter.
-    assert_close(
-        table.slowdown(&occupants(GpuPortion::MpsLimited(250), &[INFER, BERT]), 0),
-        1.6 * (1.0 + 1.0 / 3.0),
-    );
+    assert_close(table.slowdown(&occupants(GpuPortion::MpsLimited(250), &[INFER, BERT]), 0), 1.6 * (1.0 + 1.0 / 3.0));
     assert_close(
         table.slowdown(&occupants(GpuPortion::MpsLimited(250), &[INFER, BERT, BERT, GEMM]), 0),
         1.6 * (1.0 + 2.0 / 3.0),
@@ -134,9 +123,8 @@ fn every_policy_places_all_jobs_within_gpu_capacity() {
         placed.sort_unstable();
         assert_eq!(placed, sorted);
         for occupants in gpus {
-            let shared = occupants
-                .iter()
-                .filter(|one| !matches!(one.portion, GpuPortion::Whole | GpuPortion::Instance(_)));
+            let shared =
+                occupants.iter().filter(|one| !matches!(one.portion, GpuPortion::Whole | GpuPortion::Instance(_)));
             let milli: u32 = shared.map(|one| JOB_CLASSES[one.job].compute_milli).sum();
             let slices: u8 = occupants.iter().map(|one| slices(one.portion)).sum();
             assert!(milli <= 1_000 && slices <= 8 && (milli == 0 || slices == 0), "{occupants:?}");

@@ -52,12 +52,10 @@ impl GavelTrace {
     /// Simulate an arrival rate, with one stream for each seed from 0.
     pub fn simulate_rate(&self, jobs_per_hour: f64, streams: u64) -> MixedRow {
         let mean = |policy| {
-            let run =
-                |seed| mean_completion_hours(&self.job_types, GPUS_PER_TYPE, jobs_per_hour, seed, policy);
+            let run = |seed| mean_completion_hours(&self.job_types, GPUS_PER_TYPE, jobs_per_hour, seed, policy);
             (0..streams).map(run).sum::<f64>() / streams as f64
         };
-        let (blind_h, aware_h) =
-            (mean(SharePolicy::HeterogeneityBlind), mean(SharePolicy::HeterogeneityAware));
+        let (blind_h, aware_h) = (mean(SharePolicy::HeterogeneityBlind), mean(SharePolicy::HeterogeneityAware));
         let (blind, aware) = self.published.get(&rate_key(jobs_per_hour)).copied().unwrap_or_default();
         MixedRow {
             jobs_per_hour,

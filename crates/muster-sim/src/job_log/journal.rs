@@ -44,8 +44,7 @@ pub fn read(path: &Path) -> Result<JobLog, LogError> {
         let Some(last) = page.last().map(|row| row.seq) else { break };
         for row in &page {
             let event = muster_json::from_str(&row.payload);
-            journal_jobs
-                .add_event(event.map_err(|error| journal_error(format!("entry {}: {error}", row.seq)))?);
+            journal_jobs.add_event(event.map_err(|error| journal_error(format!("entry {}: {error}", row.seq)))?);
         }
         after = last;
     }

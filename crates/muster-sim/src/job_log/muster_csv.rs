@@ -38,12 +38,8 @@ pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     if let Some(priority) = priority.filter(|priority| *priority > PRIORITY_MAX) {
         return Err(format!("`priority` is {priority}, the most is {PRIORITY_MAX}"));
     }
-    let logged = LoggedJob::new(
-        text_of("id").unwrap_or_default(),
-        submit_ms,
-        row.required_seconds_as_ms("duration_s")?,
-        gang,
-    );
+    let logged =
+        LoggedJob::new(text_of("id").unwrap_or_default(), submit_ms, row.required_seconds_as_ms("duration_s")?, gang);
     let tenant = text_of("tenant").unwrap_or_else(|| logged.tenant.clone());
     Ok(LoggedJob {
         name: text_of("name").unwrap_or_else(|| logged.name.clone()),

@@ -7,11 +7,7 @@ use super::{GangShape, LoggedJob, ParsedLine};
 pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     let tenant = row.required_text("vc")?.to_string();
     let gang = GangShape::Total(row.required_number("num_gpus")?);
-    let logged = LoggedJob::new(
-        "",
-        row.required_seconds_as_ms("submit_s")?,
-        row.required_seconds_as_ms("duration_s")?,
-        gang,
-    );
+    let logged =
+        LoggedJob::new("", row.required_seconds_as_ms("submit_s")?, row.required_seconds_as_ms("duration_s")?, gang);
     Ok(LoggedJob { user: tenant.clone(), tenant, ..logged }.into())
 }

@@ -18,10 +18,8 @@ pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
     }
     let submit_ms = timestamp_ms(row, "Submit")?.ok_or_else(|| "`Submit` is empty".to_string())?;
     let tres = Tres::from_row(row)?;
-    let nodes = row
-        .optional_number("NNodes")?
-        .or_else(|| row.optional_number("AllocNodes").ok().flatten())
-        .unwrap_or(1);
+    let nodes =
+        row.optional_number("NNodes")?.or_else(|| row.optional_number("AllocNodes").ok().flatten()).unwrap_or(1);
     let logged = LoggedJob::new(id, submit_ms, work_ms(row)?, gang_shape(tres.gpus, nodes));
     let text_of = |title: &str| row.optional_text(title).map(str::to_string);
     let tenant = text_of("Account").unwrap_or_else(|| logged.tenant.clone());

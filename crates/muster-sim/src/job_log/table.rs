@@ -31,9 +31,7 @@ impl<'a> LogTable<'a> {
     /// Fails if a column is not one of these, so that a misspelt name does not go unnoticed.
     pub fn check_known_columns(&self, columns: &[&str]) -> Result<(), String> {
         match self.columns.iter().find(|column| !columns.contains(&column.as_ref())) {
-            Some(column) => {
-                Err(format!("unknown column `{column}`; known columns are {}", columns.join(", ")))
-            }
+            Some(column) => Err(format!("unknown column `{column}`; known columns are {}", columns.join(", "))),
             None => Ok(()),
         }
     }
@@ -44,11 +42,7 @@ impl<'a> LogTable<'a> {
             let fields = split_fields(line, self.separator);
             let row = match fields.len() == self.columns.len() {
                 true => Ok(LogRow { columns: &self.columns, fields }),
-                false => Err(format!(
-                    "the line has {} fields, the header has {}",
-                    fields.len(),
-                    self.columns.len()
-                )),
+                false => Err(format!("the line has {} fields, the header has {}", fields.len(), self.columns.len())),
             };
             (*number, row)
         })
@@ -101,11 +95,7 @@ fn parse_number<N: FromStr>(column: &str, text: &str) -> Result<N, String> {
 pub fn scaled_ms(column: &str, value: f64, unit_ms: f64) -> Result<i64, String> {
     let ms = value * unit_ms;
     let is_valid = (0.0..=3.2e12).contains(&ms);
-    if is_valid {
-        Ok(ms.round() as i64)
-    } else {
-        Err(format!("`{column}` is {value}, which is not a valid time"))
-    }
+    if is_valid { Ok(ms.round() as i64) } else { Err(format!("`{column}` is {value}, which is not a valid time")) }
 }
 
 /// Splits a line into fields. A field in quotes may contain separators; two quotes in it mean one.

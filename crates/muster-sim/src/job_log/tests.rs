@@ -62,14 +62,9 @@ fn the_muster_csv_is_read() {
     };
     assert_eq!(*first, all);
     let gang = GangShape::Tasks { count: 4, each: 8 };
-    let some =
-        LoggedJob { name: "gpt, small".to_string(), ..LoggedJob::new("a2", EIGHT_OCLOCK_MS, 90_500, gang) };
+    let some = LoggedJob { name: "gpt, small".to_string(), ..LoggedJob::new("a2", EIGHT_OCLOCK_MS, 90_500, gang) };
     assert_eq!(*second, LoggedJob { tenant: "text".to_string(), user: "bob".to_string(), ..some });
-    assert_eq!(
-        third.submit_ms,
-        EIGHT_OCLOCK_MS - MINUTE_MS,
-        "without a zone it is UTC, and the jobs are sorted"
-    );
+    assert_eq!(third.submit_ms, EIGHT_OCLOCK_MS - MINUTE_MS, "without a zone it is UTC, and the jobs are sorted");
     assert_eq!((third.tenant.as_str(), third.user.as_str()), ("everyone", "everyone"));
 }
 
@@ -96,8 +91,7 @@ fn philly_muri_and_chronus_traces_are_read() {
 fn sacct_output_is_read() {
     let log = read_sample("sacct.txt");
     assert_eq!(log.format, LogFormat::Sacct);
-    let expected =
-        [("requested no GPU", 1), ("did not run", 1), ("had not ended", 1), ("had not started", 1)];
+    let expected = [("requested no GPU", 1), ("did not run", 1), ("had not ended", 1), ("had not started", 1)];
     assert_eq!(log.left_out, expected.map(|(why, count)| (why.to_string(), count)).into());
     let [train, sweep, odd] = &log.jobs[..] else { panic!("{:?}", log.jobs) };
     assert_eq!((train.submit_ms, train.work_ms), (EIGHT_OCLOCK_MS, 60 * MINUTE_MS), "job steps are skipped");
@@ -106,14 +100,8 @@ fn sacct_output_is_read() {
         (train.tenant.as_str(), train.user.as_str(), train.gpu_model.as_deref()),
         ("vision", "ada", Some("a100"))
     );
-    assert_eq!(
-        (train.cpus, train.memory_mib, train.time_limit_ms),
-        (Some(96), Some(1 << 20), Some(86_400_000))
-    );
-    assert_eq!(
-        (sweep.id.as_str(), sweep.work_ms, sweep.time_limit_ms),
-        ("102_7", 1_801_000, Some(30 * MINUTE_MS))
-    );
+    assert_eq!((train.cpus, train.memory_mib, train.time_limit_ms), (Some(96), Some(1 << 20), Some(86_400_000)));
+    assert_eq!((sweep.id.as_str(), sweep.work_ms, sweep.time_limit_ms), ("102_7", 1_801_000, Some(30 * MINUTE_MS)));
     assert_eq!(
         (odd.gpus, odd.time_limit_ms),
         (GangShape::Total(3), None),
@@ -247,19 +235,14 @@ use muster_core::JobId;
 fn the_journal_of_a_server_is_read() {
     let file = TempFile::new("journal.db", "");
     let mut store = muster_store::open(&StoreConfig::Sqlite { path: file.0.clone() }).unwrap();
-    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("test", 60_000).unwrap() else {
-        panic!()
-    };
+    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("test", 60_000).unwrap() else { panic!() };
     let mut journal = JournalBuilder { state: State::empty(), entries: Vec::new(), epoch };
     let cluster = ReplayCluster::parse("1x4xV100").unwrap();
     let config = Box::new(TenantConfig::unlimited("red"));
     journal.execute(&Command::CreateTenant { id: "red".parse().unwrap(), config }, 0);
     let (node, facts) = cluster.nodes()[0].clone();
     journal.execute(&Command::RegisterNode { node, facts: Box::new(facts) }, 0);
-    let job = |priority: u32| LoggedJob {
-        priority: Some(priority),
-        ..LoggedJob::new("", 0, 1, GangShape::Total(4))
-    };
+    let job = |priority: u32| LoggedJob { priority: Some(priority), ..LoggedJob::new("", 0, 1, GangShape::Total(4)) };
     let first_job = LoggedJob { checkpoint_every_ms: Some(20_000), ..job(100) };
     let first = journal.submit(&first_job, &cluster, 1_000);
     journal.plan(1_000);

@@ -30,29 +30,11 @@ pub struct FabricBandwidths {
 /// The machines of the benchmark.
 pub const FABRICS: &[FabricBandwidths] = &[
     // 12 links per GPU, through NVSwitches.
-    FabricBandwidths {
-        machine: "dgx-a100",
-        nvlink_gbps: 240.0,
-        switch_gbps: 24.0,
-        host_gbps: 24.0,
-        socket_gbps: 16.0,
-    },
+    FabricBandwidths { machine: "dgx-a100", nvlink_gbps: 240.0, switch_gbps: 24.0, host_gbps: 24.0, socket_gbps: 16.0 },
     // 18 links per GPU, through NVSwitches.
-    FabricBandwidths {
-        machine: "hgx-h100",
-        nvlink_gbps: 370.8,
-        switch_gbps: 48.0,
-        host_gbps: 40.0,
-        socket_gbps: 22.0,
-    },
+    FabricBandwidths { machine: "hgx-h100", nvlink_gbps: 370.8, switch_gbps: 48.0, host_gbps: 40.0, socket_gbps: 22.0 },
     // One link to each peer. Some pairs have two, which node facts do not record.
-    FabricBandwidths {
-        machine: "dgx-1-v100",
-        nvlink_gbps: 20.0,
-        switch_gbps: 12.0,
-        host_gbps: 10.0,
-        socket_gbps: 6.0,
-    },
+    FabricBandwidths { machine: "dgx-1-v100", nvlink_gbps: 20.0, switch_gbps: 12.0, host_gbps: 10.0, socket_gbps: 6.0 },
     // Two Ice Lake sockets.
     FabricBandwidths {
         machine: "pcie-8xl40s",

@@ -79,8 +79,7 @@ struct SizeStats {
 
 impl SizeStats {
     fn of_size(streams: &[Vec<ServedJob>], gpus: u32, step_times: &mut StepTimeCache) -> SizeStats {
-        let of_size =
-            |stream: &Vec<ServedJob>| stream.iter().filter(|job| job.gpus == gpus).copied().collect();
+        let of_size = |stream: &Vec<ServedJob>| stream.iter().filter(|job| job.gpus == gpus).copied().collect();
         let streams: Vec<Vec<ServedJob>> = streams.iter().map(of_size).collect();
         let wait_min = |job: &ServedJob| job.wait_ms as f64 / 60_000.0;
         SizeStats {

@@ -48,11 +48,7 @@ pub fn serve(jobs: &[StreamJob], allocator: &mut impl DeviceAllocator) -> Vec<Se
             allocator.release(ended);
         };
         running.push(Reverse((now_ms + job.runtime_ms, allocated)));
-        served.push(ServedJob {
-            gpus: job.gpus,
-            devices: allocated.devices,
-            wait_ms: now_ms - job.arrival_ms,
-        });
+        served.push(ServedJob { gpus: job.gpus, devices: allocated.devices, wait_ms: now_ms - job.arrival_ms });
     }
     served
 }

@@ -84,15 +84,9 @@ impl DeviceAllocator for TwoDeviceAllocator {
 #[test]
 fn jobs_are_served_in_arrival_order() {
     let job = |arrival_ms, gpus, runtime_ms| StreamJob { arrival_ms, gpus, runtime_ms };
-    let jobs =
-        [job(0, 1, 100), job(10, 2, 50), job(20, 1, 5), job(160, 2, 5), job(161, 3, 1), job(162, 1, 1)];
-    let waits: Vec<u64> =
-        serve(&jobs, &mut TwoDeviceAllocator(2)).iter().map(|served| served.wait_ms).collect();
-    assert_eq!(
-        waits,
-        [0, 90, 130, 0],
-        "the second job blocks the third; the fifth never fits and ends the service"
-    );
+    let jobs = [job(0, 1, 100), job(10, 2, 50), job(20, 1, 5), job(160, 2, 5), job(161, 3, 1), job(162, 1, 1)];
+    let waits: Vec<u64> = serve(&jobs, &mut TwoDeviceAllocator(2)).iter().map(|served| served.wait_ms).collect();
+    assert_eq!(waits, [0, 90, 130, 0], "the second job blocks the third; the fifth never fits and ends the service");
 }
 
 fn allocator(policy: DevicePolicy, machine: &str, nodes: usize) -> Box<dyn DeviceAllocator> {
@@ -112,8 +106,7 @@ fn devices_are_allocated_once_and_released() {
         let mut allocator = allocator(policy, "pcie-8xl40s", 2);
         let allocations: Vec<NodeDevices> = (0..4).map(|_| allocator.allocate(4).unwrap()).collect();
         let held: u32 = allocations.iter().map(|one| one.devices.count_ones()).sum();
-        let on =
-            |node| allocations.iter().filter(|one| one.node == node).fold(0, |all, one| all | one.devices);
+        let on = |node| allocations.iter().filter(|one| one.node == node).fold(0, |all, one| all | one.devices);
         assert_eq!((held, on(0), on(1)), (16, 0xff, 0xff), "{policy:?}");
         assert_eq!(allocator.allocate(1), None, "{policy:?}");
         allocator.release(allocations[2]);
@@ -126,11 +119,8 @@ fn devices_are_allocated_once_and_released() {
 /// On the first node two GPUs on different sockets are free, on the second all four.
 #[test]
 fn the_planner_prefers_locality_over_packing() {
-    let cases = [
-        (DevicePolicy::Lowest, 0, 0b0110),
-        (DevicePolicy::Planner, 1, 0b0011),
-        (DevicePolicy::SameNuma, 1, 0b0011),
-    ];
+    let cases =
+        [(DevicePolicy::Lowest, 0, 0b0110), (DevicePolicy::Planner, 1, 0b0011), (DevicePolicy::SameNuma, 1, 0b0011)];
     for (policy, node, devices) in cases {
         let mut allocator = allocator(policy, "pcie-4xa100", 2);
         let allocations: Vec<NodeDevices> = (0..8).map(|_| allocator.allocate(1).unwrap()).collect();

@@ -90,23 +90,17 @@ impl TraceNode {
     }
 
     fn has_devices(&self, request: &PodRequest) -> bool {
-        self.device_milli_free.iter().filter(|free| **free >= request.milli_per_gpu).count()
-            >= request.gpus as usize
+        self.device_milli_free.iter().filter(|free| **free >= request.milli_per_gpu).count() >= request.gpus as usize
     }
 
     /// The GPUs that a pod gets unless its policy chooses: for a fraction the fullest GPU that fits, otherwise the
     /// lowest free indexes.
     pub fn default_devices(&self, request: &PodRequest) -> DeviceSet {
         if request.is_shared() {
-            let fitting =
-                self.device_milli_free.iter().enumerate().filter(|(_, free)| **free >= request.milli_per_gpu);
-            return fitting
-                .min_by_key(|(_, free)| **free)
-                .map(|(at, _)| DeviceSet::single(at))
-                .unwrap_or_default();
+            let fitting = self.device_milli_free.iter().enumerate().filter(|(_, free)| **free >= request.milli_per_gpu);
+            return fitting.min_by_key(|(_, free)| **free).map(|(at, _)| DeviceSet::single(at)).unwrap_or_default();
         }
-        let fitting =
-            self.device_milli_free.iter().enumerate().filter(|(_, free)| **free >= request.milli_per_gpu);
+        let fitting = self.device_milli_free.iter().enumerate().filter(|(_, free)| **free >= request.milli_per_gpu);
         fitting
             .take(request.gpus as usize)
             .map(|(at, _)| DeviceSet::single(at))
@@ -118,9 +112,7 @@ impl TraceNode {
         self.memory_mib -= request.memory_mib;
         self.pods += 1;
         self.gpu_classes |= request.gpu_class().unwrap_or_default();
-        for (at, free) in
-            self.device_milli_free.iter_mut().enumerate().filter(|(at, _)| devices.contains(*at))
-        {
+        for (at, free) in self.device_milli_free.iter_mut().enumerate().filter(|(at, _)| devices.contains(*at)) {
             assert!(*free >= request.milli_per_gpu, "GPU {at} is allocated twice");
             *free -= request.milli_per_gpu;
         }

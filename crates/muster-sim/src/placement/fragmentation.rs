@@ -96,10 +96,7 @@ impl PodClass {
     fn unusable_milli(&self, model: ModelSet, cpu: u64, devices: &[u32], free: u32) -> (UnusableReason, u32) {
         let enough_cpu = cpu >= self.cpu;
         if self.gpus == 0 {
-            return (
-                if enough_cpu { UnusableReason::NeedsNone } else { UnusableReason::NeedsNoneLacksCpu },
-                free,
-            );
+            return (if enough_cpu { UnusableReason::NeedsNone } else { UnusableReason::NeedsNoneLacksCpu }, free);
         }
         if !model.intersects(self.models) {
             return (UnusableReason::OtherModel, free);
@@ -143,8 +140,7 @@ mod tests {
     #[test]
     fn fragmentation_weights_unusable_gpus_by_pod_class() {
         let target = target_workload();
-        let fragments =
-            |model, cpu, devices: &[u32]| target.fragmentation_milli_of(ModelSet(model), cpu, devices);
+        let fragments = |model, cpu, devices: &[u32]| target.fragmentation_milli_of(ModelSet(model), cpu, devices);
         // 1,700 are free. Half a GPU cannot use the 200. Two GPUs: none of it, since only one GPU is whole. No GPU and
         // model 2: none of it.
         let expected = 0.4 * 200.0 + 0.3 * 1_700.0 + 0.2 * 1_700.0 + 0.1 * 1_700.0;

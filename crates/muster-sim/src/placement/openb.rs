@@ -117,8 +117,7 @@ impl OpenbTrace {
         if gpu_spec.is_empty() {
             return ModelSet::ANY;
         }
-        let named =
-            gpu_spec.split('|').filter_map(|model| self.models.iter().position(|known| known == model));
+        let named = gpu_spec.split('|').filter_map(|model| self.models.iter().position(|known| known == model));
         ModelSet(named.fold(0, |bits, index| bits | 1 << index))
     }
 }

@@ -59,9 +59,7 @@ impl PlacementPolicyName {
             PlacementPolicyName::Dotprod => "The node whose free capacity is least aligned with the request",
             PlacementPolicyName::Packing => "GPUs in use first, then free GPUs, then idle nodes",
             PlacementPolicyName::Clustering => "Pods with the same number of GPUs on the same nodes",
-            PlacementPolicyName::Fgd => {
-                "The node where fragmentation grows least (fragmentation gradient descent)"
-            }
+            PlacementPolicyName::Fgd => "The node where fragmentation grows least (fragmentation gradient descent)",
             PlacementPolicyName::Muster => "The planner of muster with its default settings",
         }
     }
@@ -91,12 +89,8 @@ impl PlacementPolicyName {
             PlacementPolicyName::Bestfit => Box::new(HighestScore::new(bestfit::BestFit, cluster, shapes)),
             PlacementPolicyName::Dotprod => Box::new(HighestScore::new(dotprod::DotProd, cluster, shapes)),
             PlacementPolicyName::Packing => Box::new(HighestScore::new(packing::Packing, cluster, shapes)),
-            PlacementPolicyName::Clustering => {
-                Box::new(HighestScore::new(clustering::Clustering, cluster, shapes))
-            }
-            PlacementPolicyName::Fgd => {
-                Box::new(HighestScore::new(fgd::Fgd::new(target, cluster), cluster, shapes))
-            }
+            PlacementPolicyName::Clustering => Box::new(HighestScore::new(clustering::Clustering, cluster, shapes)),
+            PlacementPolicyName::Fgd => Box::new(HighestScore::new(fgd::Fgd::new(target, cluster), cluster, shapes)),
             PlacementPolicyName::Muster => Box::new(muster::MusterPlacement::new(cluster)),
         }
     }

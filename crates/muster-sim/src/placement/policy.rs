@@ -55,12 +55,7 @@ impl<S: NodeScore> HighestScore<S> {
     pub fn new(mut score: S, cluster: &TraceCluster, shapes: usize) -> HighestScore<S> {
         cluster.nodes.iter().enumerate().for_each(|(node, state)| score.node_changed(node, state));
         let log: Vec<usize> = (0..cluster.nodes.len()).collect();
-        HighestScore {
-            score,
-            shapes: vec![ShapeScores::default(); shapes],
-            last_change: log.clone(),
-            change_log: log,
-        }
+        HighestScore { score, shapes: vec![ShapeScores::default(); shapes], last_change: log.clone(), change_log: log }
     }
 
     /// Recompute the keys of the nodes that changed.

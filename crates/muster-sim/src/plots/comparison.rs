@@ -20,12 +20,7 @@ pub struct PlotLabels<'a> {
 /// For each group a bar of every series, in the same order; a missing value has no bar.
 pub fn bars(labels: &PlotLabels, groups: &[String], series: &[(&str, Vec<Option<f64>>)]) -> String {
     let values = series.iter().flat_map(|(_, values)| values.iter().flatten());
-    let x = Axis {
-        title: labels.x.to_string(),
-        to: groups.len() as f64,
-        names: groups.to_vec(),
-        ..Axis::default()
-    };
+    let x = Axis { title: labels.x.to_string(), to: groups.len() as f64, names: groups.to_vec(), ..Axis::default() };
     let y = Axis { title: labels.y.to_string(), to: axis_end(values.copied()), ..Axis::default() };
     let mut plot = Plot::new(labels.title, x, y);
     let width = GROUP_FILL_FRACTION / series.len().max(1) as f64;

@@ -30,8 +30,7 @@ pub fn gantt(policy: &str, jobs: &[LoggedJob], history: &RunHistory) -> String {
         ..Axis::default()
     };
     let title = format!("jobs {} to {last} in the order of submission", first + 1);
-    let y =
-        Axis { title: "job".to_string(), from: last as f64, to: first as f64, log: false, ..Axis::default() };
+    let y = Axis { title: "job".to_string(), from: last as f64, to: first as f64, log: false, ..Axis::default() };
     let mut plot = Plot::with_height(140.0 + 4.0 * rows.max(40) as f64, &format!("{policy}: {title}"), x, y);
     let row = |job: usize| ((job + 1) as f64, job as f64 + 0.15);
     for (job, outcome) in outcomes.iter().enumerate().take(last).skip(first) {

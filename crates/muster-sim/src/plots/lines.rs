@@ -13,8 +13,7 @@ pub fn utilisation(policies: &[(&str, &[UtilisationBin])]) -> String {
     let (unit_s, unit) = if last_s > 2.0 * DAY_S { (DAY_S, "days") } else { (HOUR_S, "hours") };
     let title = format!("time since the first submission ({unit})");
     let x = Axis { title, from: 0.0, to: last_s / unit_s, log: false, ..Axis::default() };
-    let y =
-        Axis { title: "GPUs in use (%)".to_string(), from: 0.0, to: 100.0, log: false, ..Axis::default() };
+    let y = Axis { title: "GPUs in use (%)".to_string(), from: 0.0, to: 100.0, log: false, ..Axis::default() };
     let mut plot = Plot::new("GPU utilisation over time", x, y);
     // The first policy is drawn last, on top of the others.
     for (index, (_, bins)) in policies.iter().enumerate().rev() {

@@ -26,10 +26,7 @@ fn is_well_formed(svg: &str) -> bool {
 
 #[test]
 fn plots_are_well_formed() {
-    let bins = [
-        UtilisationBin { at_s: 0.0, utilisation: 0.5 },
-        UtilisationBin { at_s: 400_000.0, utilisation: 1.0 },
-    ];
+    let bins = [UtilisationBin { at_s: 0.0, utilisation: 0.5 }, UtilisationBin { at_s: 400_000.0, utilisation: 1.0 }];
     let utilisation = utilisation(&[("muster", &bins), ("a<b & c", &bins)]);
     assert!(is_well_formed(&utilisation), "{utilisation}");
     assert!(utilisation.contains("(days)") && utilisation.contains("a&lt;b &amp; c"), "{utilisation}");
@@ -74,10 +71,8 @@ fn bars_are_grouped_by_name_and_missing_values_have_no_bar() {
     // A bar and the legend for each colour, and one bar more for the first.
     let count = |colour: &str| svg.matches(&format!("fill=\"{colour}\"")).count();
     assert_eq!((count(colour(0)), count(colour(1))), (3, 2));
-    let heights: Vec<f64> = svg
-        .split("height=\"")
-        .filter_map(|rest| rest.split_once("\" fill=\"#0072b2\"")?.0.parse().ok())
-        .collect();
+    let heights: Vec<f64> =
+        svg.split("height=\"").filter_map(|rest| rest.split_once("\" fill=\"#0072b2\"")?.0.parse().ok()).collect();
     assert!((heights[1] - 2.0 * heights[0]).abs() < 0.2, "twice as much is twice as high: {heights:?}");
 }
 

@@ -23,9 +23,7 @@ impl SimCluster<'_> {
                 self.servers[server % servers].process = None;
                 self.schedule_at(now + ms, SimEvent::RestartServer(server % servers));
             }
-            ScheduledAction::PauseServer(server, ms) => {
-                self.servers[server % servers].paused_until_ms = now + ms
-            }
+            ScheduledAction::PauseServer(server, ms) => self.servers[server % servers].paused_until_ms = now + ms,
             ScheduledAction::FreezeServer(server, ms) => {
                 self.servers[server % servers].paused_until_ms = now + ms;
                 self.servers[server % servers].clock.freeze_until(now + ms);
@@ -34,12 +32,8 @@ impl SimCluster<'_> {
                 self.nodes[node % nodes].agent = None;
                 self.schedule_at(now + ms, SimEvent::RestartAgent(node % nodes));
             }
-            ScheduledAction::PauseAgent(node, ms) => {
-                self.nodes[node % nodes].agent_paused_until_ms = now + ms
-            }
-            ScheduledAction::PauseShim(node, number, ms) => {
-                self.nodes[node % nodes].host.pause_any_shim(number, ms)
-            }
+            ScheduledAction::PauseAgent(node, ms) => self.nodes[node % nodes].agent_paused_until_ms = now + ms,
+            ScheduledAction::PauseShim(node, number, ms) => self.nodes[node % nodes].host.pause_any_shim(number, ms),
             ScheduledAction::FreezeNode(node, ms) => {
                 self.nodes[node % nodes].frozen_until_ms = now + ms;
                 self.nodes[node % nodes].clock.freeze_until(now + ms);
@@ -59,9 +53,7 @@ impl SimCluster<'_> {
                 self.schedule_at(now + ms, SimEvent::BootNode(node % nodes));
             }
             ScheduledAction::KillShim(node) => self.nodes[node % nodes].host.kill_any_shim(),
-            ScheduledAction::FailDiskWrites(node, writes) => {
-                self.nodes[node % nodes].host.fail_writes(writes)
-            }
+            ScheduledAction::FailDiskWrites(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
             ScheduledAction::DisconnectDatabase(server, ms) => {
                 self.servers[server % servers].connection.inject_fault(SimulatedFault::Unreachable);
                 self.schedule_at(now + ms, SimEvent::ReconnectDatabase(server % servers));
@@ -120,11 +112,7 @@ impl SimCluster<'_> {
 
     pub(super) fn set_node_state(&mut self, node: usize, status: NodeStatus) {
         if let Ok(node) = self.node_names[node].parse() {
-            self.send_operator_command(Command::SetNodeState {
-                node,
-                status,
-                why: "an operator".to_string(),
-            });
+            self.send_operator_command(Command::SetNodeState { node, status, why: "an operator".to_string() });
         }
     }
 

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::facts::command::{ArraySpec, IdempotencyKey, JobChange, SubmitJob};
-use muster_core::objects::job::{
-    CheckpointRule, Dependency, DependencyWhen, Resources, RestartRule, Run, TaskGroup,
-};
+use muster_core::objects::job::{CheckpointRule, Dependency, DependencyWhen, Resources, RestartRule, Run, TaskGroup};
 use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{Actor, Answer, Command, JobId, JobSpec, State, TenantId};
 use muster_server::cluster::CommandError;
@@ -113,9 +111,7 @@ impl Clients {
         let key = format!("letter-{}", self.requests.len());
         let submit = SubmitJob {
             spec: Arc::new(self.job_spec(job, id, state)),
-            array: job
-                .array_size
-                .map(|tasks| ArraySpec { indexes: (0..tasks).collect(), running_max: Some(2) }),
+            array: job.array_size.map(|tasks| ArraySpec { indexes: (0..tasks).collect(), running_max: Some(2) }),
             hold: false,
             key: Some(IdempotencyKey { key, body_hash: "the same".to_string() }),
             known_outcomes: BTreeMap::new(),
@@ -129,8 +125,7 @@ impl Clients {
     /// A job that the empty cluster could run.
     fn job_spec(&self, job: &JobRequest, tenant: TenantId, state: &State) -> JobSpec {
         let gpus = job.gpus.min(self.node_gpus_max);
-        let tasks_max: u32 =
-            self.node_gpus.iter().map(|node_gpus| node_gpus.checked_div(gpus).unwrap_or(8)).sum();
+        let tasks_max: u32 = self.node_gpus.iter().map(|node_gpus| node_gpus.checked_div(gpus).unwrap_or(8)).sum();
         let each = Resources {
             gpus,
             gpu_models: Default::default(),
@@ -140,12 +135,8 @@ impl Clients {
             cpus: 1,
             memory_mib: 1_024,
         };
-        let tasks = TaskGroup {
-            name: "task".to_string(),
-            count: job.tasks.min(tasks_max.max(1)),
-            count_max: None,
-            each,
-        };
+        let tasks =
+            TaskGroup { name: "task".to_string(), count: job.tasks.min(tasks_max.max(1)), count_max: None, each };
         let last = JobId::single(state.next_job.saturating_sub(1));
         let dependency = (job.depends_on_last && state.jobs.contains_key(&last))
             .then_some(Dependency { job: last, when: DependencyWhen::Ended });
@@ -162,9 +153,7 @@ impl Clients {
             time_limit_ms: job.time_limit_ms,
             restart: RestartRule { max_restarts: job.restarts, ..RestartRule::default() },
             on_node_lost: Default::default(),
-            checkpoint: job
-                .has_checkpoints
-                .then(|| CheckpointRule { path: "/tmp".to_string(), every_ms: Some(2_000) }),
+            checkpoint: job.has_checkpoints.then(|| CheckpointRule { path: "/tmp".to_string(), every_ms: Some(2_000) }),
             after: dependency.into_iter().collect(),
             start_after: None,
             pool: None,

@@ -52,8 +52,7 @@ impl ClockState {
 impl MachineClock {
     /// An accurate clock.
     pub fn new(time: &SimTime) -> MachineClock {
-        let state =
-            ClockState { rate_per_mille: 1_000, rate_since_ms: 0, base_monotonic_ms: 0, wall_offset_ms: 0 };
+        let state = ClockState { rate_per_mille: 1_000, rate_since_ms: 0, base_monotonic_ms: 0, wall_offset_ms: 0 };
         MachineClock { time: time.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
@@ -67,8 +66,7 @@ impl MachineClock {
     pub fn set_rate_per_mille(&self, rate_per_mille: i64) {
         let mut state = self.state();
         state.base_monotonic_ms = state.monotonic_ms_at(self.time.ms());
-        (state.rate_since_ms, state.rate_per_mille) =
-            (state.rate_since_ms.max(self.time.ms()), rate_per_mille);
+        (state.rate_since_ms, state.rate_per_mille) = (state.rate_since_ms.max(self.time.ms()), rate_per_mille);
     }
 
     /// Freezes the clock with its machine.

@@ -39,8 +39,7 @@ impl SimCluster<'_> {
             self.send_operator_command(command);
         }
         let unhealthy = self.laws.expected_state().nodes.values().flat_map(|node| {
-            let health =
-                (0u8..).zip(&node.gpu_health).filter(|(_, health)| health.status != GpuStatus::Healthy);
+            let health = (0u8..).zip(&node.gpu_health).filter(|(_, health)| health.status != GpuStatus::Healthy);
             health.map(|(gpu, _)| (node.id.clone(), gpu))
         });
         for (node, gpu) in unhealthy.collect::<Vec<_>>() {
@@ -56,8 +55,7 @@ impl SimCluster<'_> {
 fn recovery_commands(state: &State) -> Vec<Command> {
     let held_jobs = state.jobs.values().filter(|job| matches!(job.phase, Phase::Held { .. }));
     let release = held_jobs.map(|job| Command::ReleaseJob { job: job.id });
-    let is_out_of_service =
-        |node: &&Node| matches!(node.state.status, NodeStatus::Draining | NodeStatus::Hold);
+    let is_out_of_service = |node: &&Node| matches!(node.state.status, NodeStatus::Draining | NodeStatus::Hold);
     let resume = state.nodes.values().filter(is_out_of_service).map(|node| Command::SetNodeState {
         node: node.id.clone(),
         status: NodeStatus::Ready,

@@ -148,8 +148,7 @@ impl Laws {
             return Err(format!("{job} is charged {} GPU-ms, not {gpu_ms}", charge.gpu_ms));
         }
         let name = job.to_string();
-        let parts =
-            self.gone_at.iter().filter(|((_, other, number), _)| *other == name && *number == attempt.number);
+        let parts = self.gone_at.iter().filter(|((_, other, number), _)| *other == name && *number == attempt.number);
         match parts.map(|(_, gone_at)| *gone_at).max().filter(|_| self.are_clocks_accurate) {
             Some(gone_at) if charged_until < gone_at => {
                 Err(format!("{job} is charged until {charged_until:?}, but ran until {gone_at:?}"))
@@ -167,11 +166,8 @@ impl Laws {
 
     /// True if every task of an attempt that exited by itself had code 0, and every part has one.
     fn completed_successfully(&self, job: &str, attempt: u32) -> bool {
-        let mut parts = self
-            .exit_codes
-            .iter()
-            .filter(|((_, other, number), _)| other == job && *number == attempt)
-            .peekable();
+        let mut parts =
+            self.exit_codes.iter().filter(|((_, other, number), _)| other == job && *number == attempt).peekable();
         parts.peek().is_some()
             && parts.all(|(_, exit_codes)| !exit_codes.is_empty() && exit_codes.iter().all(|code| *code == 0))
     }
@@ -204,19 +200,12 @@ impl Laws {
     }
 
     /// Checks an observation on a node.
-    pub fn observe(
-        &mut self,
-        node: usize,
-        observation: MachineObservation,
-        now: Timestamp,
-    ) -> Result<(), BrokenLaw> {
+    pub fn observe(&mut self, node: usize, observation: MachineObservation, now: Timestamp) -> Result<(), BrokenLaw> {
         match observation {
             MachineObservation::TasksStarted(order) => self.check_launch(node, *order),
             MachineObservation::TasksGone { job, attempt, exit_codes, kill_delay_ms } => {
                 let part = (node, job, attempt);
-                if let Some(kill_delay_ms) =
-                    kill_delay_ms.filter(|kill_delay_ms| *kill_delay_ms > KILL_DELAY_MS_MAX)
-                {
+                if let Some(kill_delay_ms) = kill_delay_ms.filter(|kill_delay_ms| *kill_delay_ms > KILL_DELAY_MS_MAX) {
                     return Err(format!("{part:?} was killed {kill_delay_ms} ms after the end of its grace"));
                 }
                 self.running.remove(&part);
@@ -232,9 +221,9 @@ impl Laws {
     fn check_stop_is_wanted(&self, job: &str, number: u32) -> Result<(), BrokenLaw> {
         let known = job.parse().ok().and_then(|job: JobId| self.expected_state.jobs.get(&job)?.attempt());
         match known.filter(|attempt| attempt.number == number && attempt.stopping.is_none()) {
-            Some(_) => Err(format!(
-                "attempt {number} of {job} gets a stop record although the server did not order a stop"
-            )),
+            Some(_) => {
+                Err(format!("attempt {number} of {job} gets a stop record although the server did not order a stop"))
+            }
             None => Ok(()),
         }
     }
@@ -258,9 +247,7 @@ impl Laws {
         if !self.launched.insert((part.clone(), order.placed_at_ms)) {
             return Err(format!("{part:?} was launched twice"));
         }
-        if let Some(other) =
-            self.running.keys().find(|(_, job, attempt)| *job == part.1 && *attempt != part.2)
-        {
+        if let Some(other) = self.running.keys().find(|(_, job, attempt)| *job == part.1 && *attempt != part.2) {
             return Err(format!("{part:?} runs beside another attempt of the same job, {other:?}"));
         }
         self.check_attempt_is_current(&part)?;

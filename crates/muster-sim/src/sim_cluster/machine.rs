@@ -333,8 +333,7 @@ impl SimMachineState {
 
     /// Kills every task of a shim and returns their number.
     fn kill_tasks(&mut self, pid: i32) -> usize {
-        let running: Vec<u32> =
-            self.shims.get(&pid).into_iter().flat_map(|shim| shim.running.clone()).collect();
+        let running: Vec<u32> = self.shims.get(&pid).into_iter().flat_map(|shim| shim.running.clone()).collect();
         for rank in &running {
             self.remove_task(pid, *rank, Exit::Signal(9));
         }
@@ -506,14 +505,9 @@ impl Machine for AgentMachine {
         Ok(())
     }
 
-    fn kill_attempt_processes(
-        &mut self,
-        key: &AttemptKey,
-        _: Option<&ShimRecord>,
-    ) -> Result<usize, AgentError> {
+    fn kill_attempt_processes(&mut self, key: &AttemptKey, _: Option<&ShimRecord>) -> Result<usize, AgentError> {
         let mut state = self.host.0.borrow_mut();
-        let pids: Vec<i32> =
-            state.shims.iter().filter(|(_, shim)| shim.key == *key).map(|(pid, _)| *pid).collect();
+        let pids: Vec<i32> = state.shims.iter().filter(|(_, shim)| shim.key == *key).map(|(pid, _)| *pid).collect();
         Ok(pids.into_iter().map(|pid| state.kill_tasks(pid)).sum())
     }
 

@@ -38,9 +38,7 @@ impl SimCluster<'_> {
     /// 0 for a component that is down: its events are dropped, not deferred.
     fn paused_until_ms(&self, component: Pausable) -> i64 {
         match component {
-            Pausable::Server(server) if self.servers[server].process.is_some() => {
-                self.servers[server].paused_until_ms
-            }
+            Pausable::Server(server) if self.servers[server].process.is_some() => self.servers[server].paused_until_ms,
             Pausable::Agent(node) if self.nodes[node].agent.is_some() => {
                 self.nodes[node].agent_paused_until_ms.max(self.nodes[node].frozen_until_ms)
             }

@@ -104,8 +104,7 @@ impl ServerProcess {
             Leadership::Standby { .. } => Ok(EngineStep::Nothing),
             Leadership::Leading { epoch, .. } => {
                 let savepoints = self.database.clone();
-                let mut leader_term =
-                    LeaderTerm::recover(&mut self.database, &savepoints, &self.clock, epoch, since)?;
+                let mut leader_term = LeaderTerm::recover(&mut self.database, &savepoints, &self.clock, epoch, since)?;
                 self.feed_planner_and_dispatch(&JournalUpdate::Reset {
                     state: Box::new(leader_term.state().clone()),
                     epoch,
@@ -178,9 +177,7 @@ impl ServerProcess {
     /// Turns the report of an agent into a command.
     pub fn receive_report(&mut self, report: Report) {
         let Some(leader_term) = &self.leader_term else { return };
-        if let Some(command) =
-            self.heartbeat_monitor.command_for_report(leader_term.state(), report, &*self.clock)
-        {
+        if let Some(command) = self.heartbeat_monitor.command_for_report(leader_term.state(), report, &*self.clock) {
             self.enqueue_command(command);
         }
     }
@@ -188,9 +185,7 @@ impl ServerProcess {
     /// The heartbeat thread: commands for nodes without heartbeats.
     pub fn check_heartbeats(&mut self) {
         let commands = match &self.leader_term {
-            Some(leader_term) => {
-                self.heartbeat_monitor.commands_for_silent_nodes(leader_term.state(), &*self.clock)
-            }
+            Some(leader_term) => self.heartbeat_monitor.commands_for_silent_nodes(leader_term.state(), &*self.clock),
             None => {
                 self.heartbeat_monitor.reset();
                 Vec::new()

@@ -47,9 +47,7 @@ pub fn replay_with_policy(
     replay_on(&trace, UniformNodes::with_gpus_per_node(cluster.nodes().len(), node_gpus), &mut recorded);
     let RecordedPolicy { mut history, idle, .. } = recorded;
     let too_large = (0..jobs.len()).filter(|job| jobs[*job].gpus.total() > history.gpus);
-    let why = |job: usize| {
-        (job, format!("needs {} GPUs; the cluster has {}", jobs[job].gpus.total(), cluster.gpus()))
-    };
+    let why = |job: usize| (job, format!("needs {} GPUs; the cluster has {}", jobs[job].gpus.total(), cluster.gpus()));
     history.refused = too_large.map(why).collect();
     history.idle = idle.total();
     Ok(history)
@@ -152,11 +150,8 @@ impl QueuePolicy for RecordedPolicy<'_> {
     fn job_ended(&mut self, now_s: f64, job: &LiveJob) {
         let now_ms = self.log_time_ms(now_s);
         let logged = &self.jobs[job.trace_index];
-        let end = if work_ms_within_limit(logged) < logged.work_ms {
-            IntervalEnd::TimeLimit
-        } else {
-            IntervalEnd::Done
-        };
+        let end =
+            if work_ms_within_limit(logged) < logged.work_ms { IntervalEnd::TimeLimit } else { IntervalEnd::Done };
         if let Some(since_ms) = self.running_since_ms[job.trace_index] {
             self.close_interval(job.trace_index, since_ms, now_ms, end);
         }

@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::gpu::model;
-use muster_core::objects::job::{
-    CheckpointRule, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
-};
+use muster_core::objects::job::{CheckpointRule, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
 use muster_core::objects::settings::Settings;
 use muster_core::{JobSpec, TenantId};
 
@@ -27,8 +25,7 @@ pub fn tenant_ids(jobs: &[LoggedJob]) -> BTreeMap<&str, TenantId> {
 }
 
 fn tenant_id(name: &str, used: &mut BTreeSet<String>) -> TenantId {
-    let allowed =
-        |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+    let allowed = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let base: String = name.chars().map(allowed).take(50).collect();
     let base = base.trim_start_matches('-');
     let base = if base.is_empty() { "tenant" } else { base };

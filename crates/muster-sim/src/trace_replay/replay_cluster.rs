@@ -58,8 +58,7 @@ impl ReplayCluster {
     /// means four nodes with eight GPUs.
     pub fn parse(spec: &str) -> Result<ReplayCluster, InvalidClusterSpec> {
         let invalid = |why: String| InvalidClusterSpec { spec: spec.to_string(), why };
-        let groups =
-            spec.split(',').enumerate().map(|(index, group_spec)| group_yaml(index, group_spec.trim()));
+        let groups = spec.split(',').enumerate().map(|(index, group_spec)| group_yaml(index, group_spec.trim()));
         let groups = groups.collect::<Result<Vec<String>, String>>().map_err(invalid)?;
         let text = format!("nodes:\n{}", groups.concat());
         Cluster::parse(&text)

@@ -114,11 +114,7 @@ fn a_cluster_is_sized_for_the_log() {
     // The demand is 16 GPUs for 4 and for 6 of the 100 s in which jobs are submitted.
     assert_eq!(ReplayCluster::spec_for_jobs(&jobs(&[(8, 0, 200), (8, 0, 4), (1, 100, 1)])), "1x8xV100");
     assert_eq!(ReplayCluster::spec_for_jobs(&jobs(&[(8, 0, 200), (8, 0, 6), (1, 100, 1)])), "2x8xV100");
-    assert_eq!(
-        ReplayCluster::spec_for_jobs(&jobs(&[(40, 0, 1), (1, 10_000, 1)])),
-        "5x8xV100",
-        "the largest job fits"
-    );
+    assert_eq!(ReplayCluster::spec_for_jobs(&jobs(&[(40, 0, 1), (1, 10_000, 1)])), "5x8xV100", "the largest job fits");
     assert_eq!(
         ReplayCluster::spec_for_jobs(&jobs(&[(8, 0, 10), (16, 0, 20)])),
         "3x8xV100",
@@ -138,11 +134,8 @@ fn random_jobs(random: &mut Random) -> Vec<LoggedJob> {
     let mut job = |_| {
         submit_ms += random.between(0, 90) * SECOND;
         let gpus = *random.choose(&[1, 1, 1, 2, 4, 8, 16]);
-        let shape = if random.chance_per_mille(200) {
-            GangShape::Tasks { count: 2, each: 2 }
-        } else {
-            GangShape::Total(gpus)
-        };
+        let shape =
+            if random.chance_per_mille(200) { GangShape::Tasks { count: 2, each: 2 } } else { GangShape::Total(gpus) };
         let mut job = LoggedJob::new("", submit_ms, random.between(1, 900) * SECOND, shape);
         job.tenant = random.choose(&["Red Team", "red-team", "blue"]).to_string();
         job.time_limit_ms = random.chance_per_mille(300).then(|| random.between(60, 1_200) * SECOND);
@@ -182,8 +175,7 @@ fn check_history(jobs: &[LoggedJob], history: &RunHistory, figures: &Figures) {
     fractions.for_each(|fraction| assert!((0.0..=1.0).contains(&fraction), "{fraction}"));
     let idle = figures.idle_while_waiting;
     assert!(
-        figures.fragmentation.is_none_or(|fraction| fraction <= idle)
-            && figures.utilisation_to_the_end + idle <= 1.001
+        figures.fragmentation.is_none_or(|fraction| fraction <= idle) && figures.utilisation_to_the_end + idle <= 1.001
     );
 }
 
@@ -193,11 +185,8 @@ fn every_job_ends_once_and_gpu_time_adds_up() {
     for seed in 0..12 {
         let jobs = random_jobs(&mut Random(seed));
         for objective in [Objective::Fair, Objective::Fast] {
-            let assumptions = ReplayAssumptions {
-                objective,
-                are_durations_known: seed % 3 == 0,
-                ..ReplayAssumptions::default()
-            };
+            let assumptions =
+                ReplayAssumptions { objective, are_durations_known: seed % 3 == 0, ..ReplayAssumptions::default() };
             let history = replay_on_cluster(&jobs, "2x8xV100", &assumptions);
             let figures = figures("muster", &jobs, &history);
             check_history(&jobs, &history, &figures);

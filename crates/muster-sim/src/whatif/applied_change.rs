@@ -35,10 +35,7 @@ impl AppliedChange {
             return Err(WhatIfError::invalid("set", format!("there was no tenant `{tenant}` in that time")));
         }
         if let Some(node) = change.removed_nodes.iter().find(|node| !is_node_known(journal, node)) {
-            return Err(WhatIfError::invalid(
-                "remove_nodes",
-                format!("there was no node `{node}` in that time"),
-            ));
+            return Err(WhatIfError::invalid("remove_nodes", format!("there was no node `{node}` in that time")));
         }
         let policies = compile_policies(change, interpreter)?;
         let mut applied = AppliedChange { change: change.clone(), policies, events: Vec::new() };
@@ -127,9 +124,7 @@ impl AppliedChange {
     /// The command that follows an event under the change: a removed node that registers again is drained at once.
     pub fn follow_up_command(&self, event: &Event) -> Option<Command> {
         match event {
-            Event::NodeRegistered { node, .. } if self.change.removed_nodes.contains(node) => {
-                Some(drain_command(node))
-            }
+            Event::NodeRegistered { node, .. } if self.change.removed_nodes.contains(node) => Some(drain_command(node)),
             _ => None,
         }
     }
@@ -165,16 +160,13 @@ fn drain_command(node: &NodeId) -> Command {
 }
 
 fn is_node_known(journal: &JournalHistory, node: &NodeId) -> bool {
-    let is_registration =
-        |event: &Event| matches!(event, Event::NodeRegistered { node: id, .. } if id == node);
-    journal.start_state.nodes.contains_key(node)
-        || journal.entries.iter().any(|entry| is_registration(&entry.event))
+    let is_registration = |event: &Event| matches!(event, Event::NodeRegistered { node: id, .. } if id == node);
+    journal.start_state.nodes.contains_key(node) || journal.entries.iter().any(|entry| is_registration(&entry.event))
 }
 
 fn is_tenant_known(journal: &JournalHistory, tenant: &TenantId) -> bool {
     let is_creation = |event: &Event| matches!(event, Event::TenantCreated { id, .. } if id == tenant);
-    journal.start_state.tenants.contains_key(tenant)
-        || journal.entries.iter().any(|entry| is_creation(&entry.event))
+    journal.start_state.tenants.contains_key(tenant) || journal.entries.iter().any(|entry| is_creation(&entry.event))
 }
 
 /// The added nodes, under the names `what-if-N`.
@@ -185,8 +177,7 @@ fn added_nodes(
         return Ok(Vec::new());
     }
     let spec = change.added_nodes.join(",");
-    let cluster =
-        ReplayCluster::parse(&spec).map_err(|error| WhatIfError::invalid("add_nodes", error.to_string()))?;
+    let cluster = ReplayCluster::parse(&spec).map_err(|error| WhatIfError::invalid("add_nodes", error.to_string()))?;
     let with_name = |(number, (_, facts)): (usize, &(NodeId, muster_core::objects::node::NodeFacts))| {
         let name = format!("what-if-{}", number + 1);
         let node = name.parse().map_err(|error| WhatIfError::internal(format!("{error}")))?;

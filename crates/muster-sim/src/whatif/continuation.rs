@@ -89,8 +89,7 @@ impl<'a> Continuation<'a> {
             return self.submit(&entry.event, &Actor::local(by), submission);
         }
         let action = recorded_command(&entry.event);
-        let Some((by, command)) =
-            action.and_then(|(by, command)| Some((by, self.applied.amended_command(command)?)))
+        let Some((by, command)) = action.and_then(|(by, command)| Some((by, self.applied.amended_command(command)?)))
         else {
             return;
         };
@@ -157,9 +156,7 @@ fn recorded_command(event: &Event) -> Option<(String, Command)> {
     let system = || Actor::system().name;
     Some(match event {
         Event::Acted { by, act, object, refused: None, .. } => (by.clone(), job_command(act, object)?),
-        Event::JobChanged { job, change, .. } => {
-            (system(), Command::ChangeJob { job: *job, change: change.clone() })
-        }
+        Event::JobChanged { job, change, .. } => (system(), Command::ChangeJob { job: *job, change: change.clone() }),
         Event::TenantCreated { id, config, .. } => {
             (system(), Command::CreateTenant { id: id.clone(), config: config.clone() })
         }
@@ -204,9 +201,7 @@ fn recorded_command(event: &Event) -> Option<(String, Command)> {
             let (node, why) = (gpu.node.clone(), why.clone());
             (by.clone(), Command::PartitionGpu { node, gpu: gpu.index, profiles, why })
         }
-        Event::WindowOpened { window, .. } => {
-            (window.by.clone(), Command::OpenWindow { window: window.clone() })
-        }
+        Event::WindowOpened { window, .. } => (window.by.clone(), Command::OpenWindow { window: window.clone() }),
         Event::WindowClosed { name, .. } => (system(), Command::CloseWindow { name: name.clone() }),
         Event::PolicyApplied { version } => {
             let (scope, bundle, why) = (version.scope.clone(), version.bundle.clone(), version.why.clone());

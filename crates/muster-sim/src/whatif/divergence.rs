@@ -52,8 +52,7 @@ pub fn first_difference(
         if let Some(at) = tracker.first_difference_before(entry.at) {
             return Ok(Some(tracker.fork(at, index)));
         }
-        if tracker.would_refuse(&entry.event, entry.at) || tracker.differs_at_adoption(&entry.event, entry.at)
-        {
+        if tracker.would_refuse(&entry.event, entry.at) || tracker.differs_at_adoption(&entry.event, entry.at) {
             return Ok(Some(tracker.fork(entry.at, index)));
         }
         tracker.apply_event(&entry.event, entry.at);
@@ -120,8 +119,7 @@ impl<'a> DivergenceTracker<'a> {
     }
 
     fn next_comparison(&self) -> Option<Timestamp> {
-        let periodic =
-            || (!self.changed.queue.is_empty()).then(|| self.last_comparison.plus(REPLAN_INTERVAL_MS_MAX));
+        let periodic = || (!self.changed.queue.is_empty()).then(|| self.last_comparison.plus(REPLAN_INTERVAL_MS_MAX));
         self.changed_at.map(|at| at.max(self.last_comparison.plus(COMPARE_INTERVAL_MS_MIN))).or_else(periodic)
     }
 

@@ -51,9 +51,8 @@ impl JournalHistory {
                 journal.add(Entry { seq: row.seq, epoch: row.epoch, at: Timestamp(row.at_ms), event });
             }
             if journal.entries.len() > ENTRIES_MAX {
-                let too_many = format!(
-                    "the journal has more than {ENTRIES_MAX} entries since then; choose a later `since`"
-                );
+                let too_many =
+                    format!("the journal has more than {ENTRIES_MAX} entries since then; choose a later `since`");
                 return Err(WhatIfError::invalid("since", too_many));
             }
             after = last;
@@ -139,11 +138,7 @@ fn median_delays(entries: &[Entry]) -> AgentDelays {
             _ => {}
         }
     }
-    AgentDelays {
-        round_interval_ms_min: ROUND_INTERVAL_MS,
-        launch_ms: median(launches),
-        stop_ms: median(stops),
-    }
+    AgentDelays { round_interval_ms_min: ROUND_INTERVAL_MS, launch_ms: median(launches), stop_ms: median(stops) }
 }
 
 fn median(mut values: Vec<i64>) -> i64 {

@@ -48,12 +48,7 @@ impl HistoryTally {
     pub fn new(state: &State, since: Timestamp) -> HistoryTally {
         let gpus = state.nodes.values().map(|node| (node.id.clone(), node.facts.gpus.len() as u64));
         let jobs = state.jobs.values().map(|job| (job.id, JobTally::from_job(job, since)));
-        HistoryTally {
-            jobs: jobs.collect(),
-            gpus_by_node: gpus.collect(),
-            available_gpu_ms: 0,
-            counted_to: since,
-        }
+        HistoryTally { jobs: jobs.collect(), gpus_by_node: gpus.collect(), available_gpu_ms: 0, counted_to: since }
     }
 
     pub fn add_event(&mut self, event: &Event) {
@@ -77,16 +72,12 @@ impl HistoryTally {
                     job_tally.lost_gpu_ms += lost_gpu_ms;
                     match next {
                         NextPhase::Ended { .. } => job_tally.ended_at = Some(*at),
-                        NextPhase::Queued { because: RequeueCause::Preempted, .. } => {
-                            job_tally.preemptions += 1
-                        }
+                        NextPhase::Queued { because: RequeueCause::Preempted, .. } => job_tally.preemptions += 1,
                         _ => {}
                     }
                 });
             }
-            Event::JobEnded { job, at, .. } => {
-                self.update_job(*job, |job_tally| job_tally.ended_at = Some(*at))
-            }
+            Event::JobEnded { job, at, .. } => self.update_job(*job, |job_tally| job_tally.ended_at = Some(*at)),
             Event::NodeRegistered { node, facts, at } => {
                 self.count_gpus(*at);
                 self.gpus_by_node.insert(node.clone(), facts.gpus.len() as u64);
@@ -108,10 +99,7 @@ impl HistoryTally {
     /// The number of jobs that started in this history and not in `other`; their runtimes here are guessed.
     pub fn count_started_only_here(&self, other: &HistoryTally) -> u64 {
         let started = |tally: &HistoryTally, job| {
-            tally
-                .jobs
-                .get(job)
-                .is_some_and(|job_tally| job_tally.started_before || job_tally.started_at.is_some())
+            tally.jobs.get(job).is_some_and(|job_tally| job_tally.started_before || job_tally.started_at.is_some())
         };
         self.jobs.keys().filter(|job| started(self, job) && !started(other, job)).count() as u64
     }
@@ -184,13 +172,10 @@ impl Comparison<'_> {
     pub fn figures(&self, of: &HistoryTally, tenant: Option<&TenantId>) -> WhatIfFigures {
         let is_of_tenant = |job_tally: &&JobTally| tenant.is_none_or(|tenant| job_tally.tenant == *tenant);
         let jobs: Vec<&JobTally> = of.jobs.values().filter(is_of_tenant).collect();
-        let seconds =
-            |from: Timestamp, to: Option<Timestamp>| to.unwrap_or(self.until).since(from).max(0) as f64 / 1e3;
+        let seconds = |from: Timestamp, to: Option<Timestamp>| to.unwrap_or(self.until).since(from).max(0) as f64 / 1e3;
         let new = jobs.iter().filter(|job_tally| !job_tally.started_before);
         // A job that ended without a start waited until its end.
-        let wait = |job_tally: &&JobTally| {
-            seconds(job_tally.submitted_at, job_tally.started_at.or(job_tally.ended_at))
-        };
+        let wait = |job_tally: &&JobTally| seconds(job_tally.submitted_at, job_tally.started_at.or(job_tally.ended_at));
         let mut waits: Vec<f64> = new.map(wait).collect();
         waits.sort_by(f64::total_cmp);
         let times: Vec<f64> =
@@ -200,19 +185,15 @@ impl Comparison<'_> {
         let lost_gpu_ms: u64 = jobs.iter().map(|job_tally| job_tally.lost_gpu_ms).sum();
         WhatIfFigures {
             jobs: jobs.len() as u64,
-            started: jobs
-                .iter()
-                .filter(|job_tally| !job_tally.started_before && job_tally.started_at.is_some())
-                .count() as u64,
+            started: jobs.iter().filter(|job_tally| !job_tally.started_before && job_tally.started_at.is_some()).count()
+                as u64,
             ended: jobs.iter().filter(|job_tally| job_tally.ended_at.is_some()).count() as u64,
             wait_mean_s: mean(&waits),
             wait_p95_s: percentile_95(&waits),
             wait_max_s: waits.last().copied().unwrap_or(0.0),
             time_mean_s: mean(&times),
             gpu_hours: round_to_3_decimals(held as f64 / MILLI_MS_PER_GPU_HOUR),
-            utilisation: tenant
-                .is_none()
-                .then(|| round_to_3_decimals(held as f64 / 1e3 / all_gpu_ms.max(1.0))),
+            utilisation: tenant.is_none().then(|| round_to_3_decimals(held as f64 / 1e3 / all_gpu_ms.max(1.0))),
             preemptions: jobs.iter().map(|job_tally| job_tally.preemptions).sum(),
             lost_gpu_hours: round_to_3_decimals(lost_gpu_ms as f64 / MS_PER_HOUR),
         }
@@ -307,8 +288,7 @@ mod tests {
 
     /// The seconds that the job gains, within 30 seconds.
     fn gained_s(before: &HistoryTally, after: &HistoryTally) -> f64 {
-        let comparison =
-            Comparison { really: before, replayed: before, changed: after, until: Timestamp(30_000) };
+        let comparison = Comparison { really: before, replayed: before, changed: after, until: Timestamp(30_000) };
         comparison.jobs().first().map_or(0.0, |job| job.gained_s)
     }
 

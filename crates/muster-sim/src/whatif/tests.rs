@@ -127,9 +127,8 @@ fn setting_change(key: &str, value: &str) -> WhatIfRequest {
 fn start_and_end_s(answer: &WhatIf, job: &str) -> (Option<i64>, Option<i64>) {
     let found = answer.jobs.iter().find(|found| found.job_id == job);
     let times = &found.unwrap_or_else(|| panic!("{job} gains nothing: {answer:#?}")).changed;
-    let seconds = |text: &Option<String>| {
-        text.as_ref().map(|text| text.parse::<jiff::Timestamp>().unwrap().as_second())
-    };
+    let seconds =
+        |text: &Option<String>| text.as_ref().map(|text| text.parse::<jiff::Timestamp>().unwrap().as_second());
     (seconds(&times.started_at), seconds(&times.ended_at))
 }
 
@@ -152,10 +151,8 @@ fn a_larger_quota_lets_a_job_start_at_once() {
     assert_eq!(start_and_end_s(&changed, "job-3"), (Some(621), Some(1_622)));
     assert_eq!((changed.sooner, changed.later, changed.guessed), (1, 1, 0));
     assert_eq!(changed.differs_from.as_deref(), Some("1970-01-01T00:00:30Z"));
-    let tenant_figures =
-        |name: &str| changed.tenants.iter().find(|tenant| tenant.tenant_id == name).unwrap().clone();
-    let waits =
-        |name: &str| (tenant_figures(name).really.wait_mean_s, tenant_figures(name).changed.wait_mean_s);
+    let tenant_figures = |name: &str| changed.tenants.iter().find(|tenant| tenant.tenant_id == name).unwrap().clone();
+    let waits = |name: &str| (tenant_figures(name).really.wait_mean_s, tenant_figures(name).changed.wait_mean_s);
     assert_eq!(waits("a"), (295.5, 0.0));
     assert_eq!(waits("b"), (0.0, 581.0));
     assert_eq!(
@@ -175,10 +172,7 @@ fn a_change_survives_later_reconfiguration() {
     let change_tenant = |name: &str, quotas| {
         let mut config = TenantConfig::unlimited(name);
         (config.maximum.gpus, config.email) = (quotas, "ann@example.org".to_string());
-        ScriptedAction::Execute(
-            "ann",
-            Command::ChangeTenant { id: name.parse().unwrap(), config: Box::new(config) },
-        )
+        ScriptedAction::Execute("ann", Command::ChangeTenant { id: name.parse().unwrap(), config: Box::new(config) })
     };
     let configure = || ScriptedAction::Execute("muster", Command::Configure { settings: Box::default() });
     let changed = |at_s: i64| {
@@ -198,11 +192,7 @@ fn a_change_survives_later_reconfiguration() {
     actions.push((15, ScriptedAction::Execute("muster", configure_with_other_aging())));
     actions.push(submit_at(20, job("a", 8), completes_after_s(600)));
     actions.push(submit_at(30, job("a", 8), completes_after_s(3_000)));
-    actions.push(submit_at(
-        31,
-        JobSpec { time_limit_ms: Some(60 * SECOND), ..job("b", 8) },
-        completes_after_s(60),
-    ));
+    actions.push(submit_at(31, JobSpec { time_limit_ms: Some(60 * SECOND), ..job("b", 8) }, completes_after_s(60)));
     let entries = journal_of_actions(actions, 3 * 3_600);
     let fast = ask_what_if(&entries, setting_change("scheduler.objective", "fast")).unwrap();
     assert!(fast.differs_from.is_some(), "the shortest job goes first");
@@ -297,17 +287,14 @@ fn failed_attempts_fail_again_and_user_commands_are_repeated() {
     actions.push(submit_at(30, twice, vec![failed, WorkAttempt::completes_after(200 * SECOND)]));
     let endless = vec![WorkAttempt { duration: WorkDuration::UntilStopped, exit: Exit::Code { code: 0 } }];
     actions.push(submit_at(400, job("a", 4), endless));
-    actions
-        .push((2_000, ScriptedAction::Execute("ann", Command::CancelJob { job: "job-3".parse().unwrap() })));
+    actions.push((2_000, ScriptedAction::Execute("ann", Command::CancelJob { job: "job-3".parse().unwrap() })));
     let entries = journal_of_actions(actions, 3_600);
     let changed = ask_what_if(&entries, setting_change("tenants.a.max_gpus", "8")).unwrap();
     // The job fails at 131, is retried after five seconds, and then takes one second to start and 200 to complete.
     assert_eq!(start_and_end_s(&changed, "job-2"), (Some(30), Some(131 + 5 + 1 + 200)));
     // The third job starts at its submission and is cancelled at the recorded time; stopping takes two seconds.
-    let (really, changed) = (
-        &changed.jobs.iter().find(|job| job.job_id == "job-3").unwrap().really,
-        start_and_end_s(&changed, "job-3"),
-    );
+    let (really, changed) =
+        (&changed.jobs.iter().find(|job| job.job_id == "job-3").unwrap().really, start_and_end_s(&changed, "job-3"));
     assert_eq!(changed, (Some(400), Some(2_002)));
     assert_eq!(really.ended_at.as_deref(), Some("1970-01-01T00:33:22Z"));
 }
@@ -321,11 +308,7 @@ fn gpus_held_at_the_end_are_counted() {
     let changed = ask_what_if(&entries, WhatIfRequest::default()).unwrap();
     // The job started to run at 101, the last event; the query reaches an hour further.
     assert_eq!((changed.really.gpu_hours, changed.really.ended), (4.001, 0));
-    assert_eq!(
-        changed.really.utilisation,
-        Some(0.488),
-        "half of the GPUs except for the first 90 of 3,691 s"
-    );
+    assert_eq!(changed.really.utilisation, Some(0.488), "half of the GPUs except for the first 90 of 3,691 s");
 }
 
 #[test]
@@ -333,8 +316,7 @@ fn jobs_that_never_ran_are_reported_as_guessed() {
     let mut actions = cluster_with_quotas([Some(4), None]);
     actions.push(submit_at(20, job("a", 4), completes_after_s(5_000)));
     actions.push(submit_at(30, job("a", 4), completes_after_s(10)));
-    actions
-        .push((1_000, ScriptedAction::Execute("ann", Command::CancelJob { job: "job-2".parse().unwrap() })));
+    actions.push((1_000, ScriptedAction::Execute("ann", Command::CancelJob { job: "job-2".parse().unwrap() })));
     let entries = journal_of_actions(actions, 7_200);
     let changed = ask_what_if(&entries, setting_change("tenants.a.max_gpus", "8")).unwrap();
     assert_eq!(changed.guessed, 1);
@@ -383,19 +365,14 @@ fn a_continuation_without_change_reproduces_the_history() {
             spec.time_limit_ms = random.chance_per_mille(300).then(|| random.between(60, 1_200) * SECOND);
             spec.priority = *random.choose(&[100, 100, 500]);
             let every_ms = random.chance_per_mille(400).then(|| random.between(10, 100) * SECOND);
-            spec.checkpoint =
-                every_ms.map(|every| CheckpointRule { path: String::new(), every_ms: Some(every) });
+            spec.checkpoint = every_ms.map(|every| CheckpointRule { path: String::new(), every_ms: Some(every) });
             spec.restart.max_restarts = 2;
             let failed = WorkAttempt {
                 duration: WorkDuration::Known(random.between(10, 300) * SECOND),
                 exit: Exit::Code { code: 1 },
             };
             let tries = std::iter::repeat_n(failed, random.between(0, 3) as usize);
-            actions.push(submit_at(
-                at,
-                spec,
-                tries.chain(completes_after_s(random.between(10, 900))).collect(),
-            ));
+            actions.push(submit_at(at, spec, tries.chain(completes_after_s(random.between(10, 900))).collect()));
         }
         let entries = journal_of_actions(actions, at + 4 * 3_600);
         let journal = JournalHistory::from_entries(entries, Timestamp(10 * SECOND)).unwrap();
@@ -422,8 +399,7 @@ fn jobs_waiting_for_a_retry_at_the_fork_wake_in_time() {
     spec.restart.max_restarts = 1;
     let failed = WorkAttempt { duration: WorkDuration::Known(100 * SECOND), exit: Exit::Code { code: 1 } };
     actions.push(submit_at(20, spec, vec![failed, WorkAttempt::completes_after(200 * SECOND)]));
-    let journal =
-        JournalHistory::from_entries(journal_of_actions(actions, 3_600), Timestamp(10 * SECOND)).unwrap();
+    let journal = JournalHistory::from_entries(journal_of_actions(actions, 3_600), Timestamp(10 * SECOND)).unwrap();
     let is_end = |entry: &Entry| matches!(entry.event, muster_core::Event::AttemptEnded { .. });
     let end = journal.entries.iter().position(is_end).unwrap();
     let mut fork = divergence::fork_at(&journal, end + 1);
@@ -457,8 +433,7 @@ fn what_if_works_on_journals_of_fault_schedules() {
         for query in questions {
             let mut query = WhatIfQuery::from_request(&query, last).unwrap();
             query.since = journal.since;
-            let found =
-                answer(&journal, &query, None).unwrap_or_else(|fault| panic!("seed {seed}: {fault:?}"));
+            let found = answer(&journal, &query, None).unwrap_or_else(|fault| panic!("seed {seed}: {fault:?}"));
             assert_eq!(found.decisions_different, 0, "seed {seed}");
             forks += u64::from(found.differs_from.is_some());
         }

@@ -46,9 +46,7 @@ impl WorkHistory {
             Event::AttemptStarted { job, whole: true, at, .. } => {
                 self.update_job(*job, |work| work.started_at = Some(*at));
             }
-            Event::CheckpointSaved { job, at, .. } => {
-                self.update_job(*job, |work| work.checkpoint_at = Some(*at))
-            }
+            Event::CheckpointSaved { job, at, .. } => self.update_job(*job, |work| work.checkpoint_at = Some(*at)),
             Event::AttemptStopping { job, cause, .. } => {
                 let ends = matches!(cause, StopCause::Cancelled { .. } | StopCause::TimeLimit);
                 self.update_job(*job, |work| work.is_stopped_for_good = ends);
@@ -79,10 +77,7 @@ impl WorkHistory {
             (true, _) => work.attempts.is_empty().then_some(WorkDuration::Unknown),
         };
         let current = current.map(|duration| WorkAttempt { duration, exit: Exit::Code { code: 0 } });
-        JobBehaviour::new(
-            work.attempts.iter().skip(attempts_before).cloned().chain(current),
-            checkpointed_ms_before,
-        )
+        JobBehaviour::new(work.attempts.iter().skip(attempts_before).cloned().chain(current), checkpointed_ms_before)
     }
 
     fn update_job(&mut self, job: JobId, change: impl FnOnce(&mut JobWork)) {
@@ -131,8 +126,7 @@ impl JobWork {
             }
             NextPhase::Queued { .. } | NextPhase::Held { .. } => {
                 let lost_ms = lost_gpu_ms.map(|lost| lost / u64::from(self.spec.gpus().max(1)));
-                let reported_ms =
-                    checkpoint_at.zip(started_at).map_or(0, |(saved, started)| saved.since(started));
+                let reported_ms = checkpoint_at.zip(started_at).map_or(0, |(saved, started)| saved.since(started));
                 let kept_ms = match lost_ms {
                     Some(lost_ms) => ran_ms - i64::try_from(lost_ms).unwrap_or(i64::MAX),
                     None => checkpointed_ms(&self.spec, ran_ms).max(reported_ms),

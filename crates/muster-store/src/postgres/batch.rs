@@ -15,9 +15,7 @@ use super::values::ArrayParameter;
 use crate::chain;
 use crate::error::StoreError;
 use crate::record::Entry;
-use crate::tables::{
-    BoundStatement, ExpectedRows, ProjectionScope, Statement, journal_row, project, projection_scope,
-};
+use crate::tables::{BoundStatement, ExpectedRows, ProjectionScope, Statement, journal_row, project, projection_scope};
 
 /// Statements in flight at once. Each reply wakes all pending futures, so a higher number costs more than it saves.
 const CALLS_IN_FLIGHT_MAX: usize = 64;
@@ -76,8 +74,7 @@ fn group_into_runs(batch: &[Entry]) -> Vec<EntryRun<'_>> {
             }
         };
         runs[at].entries.push(entry);
-        if let ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) = projection_scope(&entry.event)
-        {
+        if let ProjectionScope::Job(job) | ProjectionScope::JobAndQuota(job) = projection_scope(&entry.event) {
             runs[at].jobs.insert(job);
         }
     }
@@ -87,8 +84,7 @@ fn group_into_runs(batch: &[Entry]) -> Vec<EntryRun<'_>> {
 /// The last run of the same kind, unless a later run conflicts with the entry.
 fn joinable_run(runs: &[EntryRun<'_>], entry: &Entry) -> Option<usize> {
     for (at, run) in runs.iter().enumerate().rev() {
-        let run_scope =
-            run.entries.first().map_or(ProjectionScope::OwnRow, |first| projection_scope(&first.event));
+        let run_scope = run.entries.first().map_or(ProjectionScope::OwnRow, |first| projection_scope(&first.event));
         let scope = projection_scope(&entry.event);
         if run_scope == ProjectionScope::All || scope == ProjectionScope::All {
             return None;
@@ -133,9 +129,7 @@ impl StatementGroup {
         match &self.statement.bulk {
             Some(bulk) if self.changes.len() > 1 => {
                 let width = self.changes.first().map_or(0, |change| change.values.len());
-                let column = |at: usize| {
-                    ArrayParameter(self.changes.iter().map(|change| &change.values[at]).collect())
-                };
+                let column = |at: usize| ArrayParameter(self.changes.iter().map(|change| &change.values[at]).collect());
                 let boxed = |at: usize| Box::new(column(at)) as Box<dyn ToSql + Sync>;
                 vec![StatementCall {
                     group: self,

@@ -130,11 +130,8 @@ impl PostgresConfig {
     }
 
     fn set_option(&mut self, key: &str, value: &str) -> Result<(), StoreError> {
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| StoreError::Misconfigured(format!("{key} `{value}` is not a number")))
-        };
+        let number =
+            || value.parse::<u64>().map_err(|_| StoreError::Misconfigured(format!("{key} `{value}` is not a number")));
         match key {
             "sslmode" => self.sslmode = value.parse()?,
             "sslrootcert" => self.sslrootcert = decode_path(value),
@@ -144,9 +141,7 @@ impl PostgresConfig {
             "max_idle_conns" => self.max_idle_conns = number()? as usize,
             "conn_max_lifetime_mins" => self.conn_max_lifetime_mins = number()?,
             _ => {
-                return Err(StoreError::Misconfigured(format!(
-                    "`{key}` is not a setting of a PostgreSQL URL"
-                )));
+                return Err(StoreError::Misconfigured(format!("`{key}` is not a setting of a PostgreSQL URL")));
             }
         }
         Ok(())

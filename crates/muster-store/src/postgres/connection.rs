@@ -152,17 +152,9 @@ impl PostgresConnection {
                 tracing::debug!(%error, "a connection to PostgreSQL has ended");
             }
         });
-        let connection = PostgresConnection {
-            client,
-            statements: HashMap::new(),
-            driver_task,
-            timeouts: options.timeouts,
-        };
-        connection
-            .client
-            .batch_execute(&connection.session_sql())
-            .await
-            .map_err(map_write_error(&operation))?;
+        let connection =
+            PostgresConnection { client, statements: HashMap::new(), driver_task, timeouts: options.timeouts };
+        connection.client.batch_execute(&connection.session_sql()).await.map_err(map_write_error(&operation))?;
         Ok(connection)
     }
 
@@ -191,8 +183,7 @@ impl PostgresConnection {
         if !self.statements.contains_key(sql) {
             // PostgreSQL numbers parameters as `$1`. The statements contain no other question mark.
             let postgres_sql = sql.replace('?', "$");
-            let statement =
-                self.client.prepare(&postgres_sql).await.map_err(map_write_error("prepare a statement"))?;
+            let statement = self.client.prepare(&postgres_sql).await.map_err(map_write_error("prepare a statement"))?;
             self.statements.insert(sql, statement);
         }
         Ok(())
@@ -200,9 +191,7 @@ impl PostgresConnection {
 
     /// A statement that [`Self::prepare`] has prepared.
     pub fn prepared(&self, sql: &'static str) -> Result<&Statement, StoreError> {
-        self.statements
-            .get(sql)
-            .ok_or_else(|| StoreError::invariant_violated(format!("`{sql}` was not prepared")))
+        self.statements.get(sql).ok_or_else(|| StoreError::invariant_violated(format!("`{sql}` was not prepared")))
     }
 
     /// Prepare a query once, and run it.

@@ -61,11 +61,8 @@ const TERMINATE_STUCK_CANDIDATE: &str = "SELECT pg_terminate_backend(activity.pi
     AND activity.state_change < clock_timestamp() - $2 * interval '1 millisecond'";
 
 /// `FOR SHARE`: writers of one epoch do not wait for each other, but a new leader waits for them.
-pub const CHECK_LEADER_ROW: &str = concat!(
-    "SELECT epoch, nonce, holder, expires_at - ",
-    now_ms_sql!(),
-    " FROM leader WHERE id = 1 FOR SHARE"
-);
+pub const CHECK_LEADER_ROW: &str =
+    concat!("SELECT epoch, nonce, holder, expires_at - ", now_ms_sql!(), " FROM leader WHERE id = 1 FOR SHARE");
 
 const RENEW_LEASE: &str = concat!(
     "UPDATE leader SET expires_at = ",
@@ -74,11 +71,8 @@ const RENEW_LEASE: &str = concat!(
     now_ms_sql!()
 );
 
-const EXTEND_LEASE: &str = concat!(
-    "UPDATE leader SET expires_at = ",
-    now_ms_sql!(),
-    " + $3 WHERE id = 1 AND epoch = $1 AND nonce = $2"
-);
+const EXTEND_LEASE: &str =
+    concat!("UPDATE leader SET expires_at = ", now_ms_sql!(), " + $3 WHERE id = 1 AND epoch = $1 AND nonce = $2");
 
 const EXPIRE_LEASE: &str = "UPDATE leader SET expires_at = 0 WHERE id = 1 AND epoch = $1 AND nonce = $2";
 
@@ -123,8 +117,7 @@ pub async fn try_take_over(
         .map_err(map_write_error(operation))?;
     if !locked.get::<_, bool>(0) {
         let silence_max_ms = connection.client_silence_max().as_millis() as f64;
-        terminate_sessions(connection, TERMINATE_STUCK_CANDIDATE, &[&LEADER_LOCK_KEY, &silence_max_ms])
-            .await?;
+        terminate_sessions(connection, TERMINATE_STUCK_CANDIDATE, &[&LEADER_LOCK_KEY, &silence_max_ms]).await?;
         return read_holder(connection).await;
     }
     // From here on an error closes the connection, which releases the lock.
@@ -166,10 +159,8 @@ async fn current_leader(
     if !table_exists(connection, "leader").await? {
         return Ok(None);
     }
-    let row = connection
-        .client
-        .query_opt(READ_LEADER_ROW, &[&candidate.previous_nonce(), &candidate.dead_holder])
-        .await;
+    let row =
+        connection.client.query_opt(READ_LEADER_ROW, &[&candidate.previous_nonce(), &candidate.dead_holder]).await;
     let row = row.map_err(map_write_error("read the leader row"))?;
     let held = |row: &Row| TakeoverResult::HeldByOther { holder: row.get(0), until_ms: row.get(1) };
     Ok(row.as_ref().filter(|row| row.get(2)).map(held))
@@ -189,9 +180,7 @@ async fn terminate_sessions(
             Ok(())
         }
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-            tracing::warn!(
-                "not permitted to terminate sessions of the former leader; waiting for their timeouts"
-            );
+            tracing::warn!("not permitted to terminate sessions of the former leader; waiting for their timeouts");
             Ok(())
         }
         Err(error) => Err(map_write_error("terminate the sessions of the former leader")(error)),
@@ -206,11 +195,7 @@ async fn take_leader_row(
 ) -> Result<Option<LeaderEpoch>, StoreError> {
     let operation = "acquire leadership";
     let (nonce, previous_nonce) = (candidate.nonce as i64, candidate.previous_nonce());
-    connection
-        .client
-        .batch_execute(&connection.begin_takeover_sql())
-        .await
-        .map_err(map_write_error(operation))?;
+    connection.client.batch_execute(&connection.begin_takeover_sql()).await.map_err(map_write_error(operation))?;
     let taken = connection
         .client
         .query_opt(
@@ -259,11 +244,7 @@ pub async fn schema_version(connection: &PostgresConnection) -> Result<Option<i6
         return Ok(None);
     }
     let newest = format!("SELECT CAST(max(version) AS BIGINT) FROM {}", migrations::HISTORY_TABLE);
-    let row = connection
-        .client
-        .query_one(&newest, &[])
-        .await
-        .map_err(map_write_error("read the schema version"))?;
+    let row = connection.client.query_one(&newest, &[]).await.map_err(map_write_error("read the schema version"))?;
     Ok(row.get(0))
 }
 
@@ -310,17 +291,9 @@ pub async fn renew_lease(
     Err(StoreError::NotLeader { why: "the lease was not renewed: the leader row has changed".to_string() })
 }
 
-pub async fn end_lease(
-    connection: &mut PostgresConnection,
-    leader_epoch: LeaderEpoch,
-) -> Result<(), StoreError> {
+pub async fn end_lease(connection: &mut PostgresConnection, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
     let (epoch, nonce) = (leader_epoch.epoch as i64, leader_epoch.nonce as i64);
-    connection
-        .client
-        .execute(EXPIRE_LEASE, &[&epoch, &nonce])
-        .await
-        .map(drop)
-        .map_err(map_write_error("resign"))
+    connection.client.execute(EXPIRE_LEASE, &[&epoch, &nonce]).await.map(drop).map_err(map_write_error("resign"))
 }
 
 /// A row of [`CHECK_LEADER_ROW`].
@@ -344,8 +317,7 @@ pub async fn cluster_identity(connection: &mut PostgresConnection) -> Result<Clu
     if !table_exists(connection, "journal").await? {
         return Ok(ClusterIdentity::Empty);
     }
-    let first =
-        connection.client.query_opt("SELECT 1 FROM journal LIMIT 1", &[]).await.map_err(&map_error)?;
+    let first = connection.client.query_opt("SELECT 1 FROM journal LIMIT 1", &[]).await.map_err(&map_error)?;
     Ok(if first.is_some() { ClusterIdentity::Unnamed } else { ClusterIdentity::Empty })
 }
 

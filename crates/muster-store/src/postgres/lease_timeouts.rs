@@ -40,8 +40,7 @@ impl LeaseTimeouts {
     /// Server side, for the session. Settings that this release of PostgreSQL does not know are left out; over a Unix
     /// socket the TCP settings have no effect.
     pub fn session_sql(&self) -> String {
-        let (call_timeout_ms, keepalive_seconds) =
-            (self.call_timeout.as_millis(), self.keepalive_interval().as_secs());
+        let (call_timeout_ms, keepalive_seconds) = (self.call_timeout.as_millis(), self.keepalive_interval().as_secs());
         format!(
             "SELECT set_config(known.name, wanted.value, false) FROM (VALUES \
              ('idle_in_transaction_session_timeout', '{call_timeout_ms}'), ('tcp_user_timeout', '{call_timeout_ms}'), \
@@ -78,11 +77,7 @@ mod tests {
             assert_eq!(timeouts.call_timeout.as_millis() as i64, lease_ms * 2 / 3);
             assert!(timeouts.lock_timeout < timeouts.call_timeout);
         }
-        assert_eq!(
-            LeaseTimeouts::for_lease(0),
-            LeaseTimeouts::for_lease(1_500),
-            "0 would disable the timeouts"
-        );
+        assert_eq!(LeaseTimeouts::for_lease(0), LeaseTimeouts::for_lease(1_500), "0 would disable the timeouts");
         assert_eq!(LeaseTimeouts::for_lease(i64::MAX), LeaseTimeouts::for_lease(45_000));
     }
 }

@@ -40,26 +40,17 @@ impl PostgresReadPool {
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(POOL_WAIT_MAX))
             .create_timeout(Some(POOL_WAIT_MAX))
-            .pre_recycle(Hook::sync_fn(move |_, metrics| {
-                match exceeds_lifetime(metrics.age(), lifetime_mins) {
-                    true => Err(HookError::message("connection exceeded conn_max_lifetime_mins")),
-                    false => Ok(()),
-                }
+            .pre_recycle(Hook::sync_fn(move |_, metrics| match exceeds_lifetime(metrics.age(), lifetime_mins) {
+                true => Err(HookError::message("connection exceeded conn_max_lifetime_mins")),
+                false => Ok(()),
             }))
             .build()
-            .map_err(|error| {
-                StoreError::Misconfigured(format!("the connection pool cannot be created: {error}"))
-            })?;
+            .map_err(|error| StoreError::Misconfigured(format!("the connection pool cannot be created: {error}")))?;
         let runtime = DedicatedRuntime::new(builder)?;
         Ok(PostgresReadPool { pool, runtime, idle_max: config.max_idle_conns, location: config.location() })
     }
 
-    async fn query(
-        &self,
-        operation: &str,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Vec<Vec<Value>>, StoreError> {
+    async fn query(&self, operation: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
         let connecting = format!("connect to the {}", self.location);
         let client = self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => map_read_error(&connecting)(error),
@@ -92,12 +83,7 @@ fn exceeds_lifetime(age: Duration, lifetime_mins: u64) -> bool {
 impl SqlSource for PostgresReadPool {
     const DIALECT: Dialect = Dialect::Postgres;
 
-    fn query_rows(
-        &self,
-        operation: &str,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Vec<Vec<Value>>, StoreError> {
+    fn query_rows(&self, operation: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
         let rows = self.runtime.block_on(self.query(operation, sql, values));
         self.close_idle();
         rows

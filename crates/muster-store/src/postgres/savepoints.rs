@@ -45,18 +45,11 @@ impl Savepoints for PostgresSavepoints {
     }
 }
 
-async fn begin_savepoint(
-    connection: &mut PostgresConnection,
-    seq: u64,
-    bytes: &[u8],
-) -> Result<(), StoreError> {
+async fn begin_savepoint(connection: &mut PostgresConnection, seq: u64, bytes: &[u8]) -> Result<(), StoreError> {
     let map_error = map_write_error("begin a savepoint");
     let number = seq as i64;
-    let known = connection
-        .client
-        .query_opt("SELECT 1 FROM journal WHERE seq = $1", &[&number])
-        .await
-        .map_err(&map_error)?;
+    let known =
+        connection.client.query_opt("SELECT 1 FROM journal WHERE seq = $1", &[&number]).await.map_err(&map_error)?;
     if known.is_none() {
         return Err(savepoint::ahead_of_journal(seq));
     }
@@ -64,22 +57,12 @@ async fn begin_savepoint(
     delete_savepoint(connection, number).await?;
     let chunks = savepoint::split_into_chunks(bytes).len() as i64;
     let insert = "INSERT INTO savepoints (seq, chunks, bytes, complete) VALUES ($1, $2, $3, false)";
-    connection
-        .client
-        .execute(insert, &[&number, &chunks, &(bytes.len() as i64)])
-        .await
-        .map(drop)
-        .map_err(&map_error)
+    connection.client.execute(insert, &[&number, &chunks, &(bytes.len() as i64)]).await.map(drop).map_err(&map_error)
 }
 
-async fn add_chunk(
-    connection: &mut PostgresConnection,
-    seq: u64,
-    chunk: &Chunk<'_>,
-) -> Result<(), StoreError> {
+async fn add_chunk(connection: &mut PostgresConnection, seq: u64, chunk: &Chunk<'_>) -> Result<(), StoreError> {
     let insert = "INSERT INTO savepoint_chunks (seq, chunk, crc, bytes) VALUES ($1, $2, $3, $4)";
-    let written =
-        connection.client.execute(insert, &[&(seq as i64), &chunk.number, &chunk.crc, &chunk.bytes]).await;
+    let written = connection.client.execute(insert, &[&(seq as i64), &chunk.number, &chunk.crc, &chunk.bytes]).await;
     written.map(drop).map_err(map_write_error("write a savepoint"))
 }
 
@@ -90,9 +73,7 @@ async fn finish_savepoint(connection: &mut PostgresConnection, seq: i64) -> Resu
         .execute("UPDATE savepoints SET complete = true WHERE seq = $1", &[&seq])
         .await
         .map_err(&map_error)?;
-    for row in
-        connection.client.query(savepoint::SELECT_OBSOLETE_SAVEPOINTS, &[]).await.map_err(&map_error)?
-    {
+    for row in connection.client.query(savepoint::SELECT_OBSOLETE_SAVEPOINTS, &[]).await.map_err(&map_error)? {
         delete_savepoint(connection, row.get(0)).await?;
     }
     Ok(())
@@ -103,11 +84,7 @@ async fn delete_savepoint(connection: &PostgresConnection, seq: i64) -> Result<(
     let row = "DELETE FROM savepoints WHERE seq = $1";
     // A savepoint without its row does not exist, so the row is deleted first.
     for sql in [row, chunks] {
-        connection
-            .client
-            .execute(sql, &[&seq])
-            .await
-            .map_err(map_write_error("delete obsolete savepoints"))?;
+        connection.client.execute(sql, &[&seq]).await.map_err(map_write_error("delete obsolete savepoints"))?;
     }
     Ok(())
 }
@@ -118,10 +95,7 @@ pub async fn complete_savepoints(
 ) -> Result<Vec<CompleteSavepoint>, StoreError> {
     let list = "SELECT seq, chunks, bytes FROM savepoints WHERE complete AND seq < $1 ORDER BY seq DESC";
     let rows = connection.client.query(list, &[&before]).await.map_err(map_read_error("read a savepoint"))?;
-    Ok(rows
-        .iter()
-        .map(|row| CompleteSavepoint { seq: row.get(0), chunks: row.get(1), bytes: row.get(2) })
-        .collect())
+    Ok(rows.iter().map(|row| CompleteSavepoint { seq: row.get(0), chunks: row.get(1), bytes: row.get(2) }).collect())
 }
 
 pub async fn read_chunk(
@@ -130,10 +104,6 @@ pub async fn read_chunk(
     number: i64,
 ) -> Result<Option<(i64, Vec<u8>)>, StoreError> {
     let sql = "SELECT crc, bytes FROM savepoint_chunks WHERE seq = $1 AND chunk = $2";
-    let row = connection
-        .client
-        .query_opt(sql, &[&seq, &number])
-        .await
-        .map_err(map_read_error("read a savepoint"))?;
+    let row = connection.client.query_opt(sql, &[&seq, &number]).await.map_err(map_read_error("read a savepoint"))?;
     Ok(row.map(|row| (row.get(0), row.get(1))))
 }

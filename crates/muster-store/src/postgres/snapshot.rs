@@ -25,8 +25,7 @@ impl PostgresSnapshot {
     pub fn new(config: &PostgresConfig) -> Result<PostgresSnapshot, StoreError> {
         let mut snapshot = PostgresSnapshot(ReconnectingConnection::new(config, "muster doctor")?);
         snapshot.call("begin a read-only snapshot", async |connection| {
-            let begin =
-                "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on";
+            let begin = "BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = on";
             connection.client.batch_execute(begin).await.map_err(map_read_error("begin a read-only snapshot"))
         })?;
         Ok(snapshot)
@@ -65,8 +64,7 @@ impl Snapshot for PostgresSnapshot {
     }
 
     fn unreadable_savepoints(&mut self) -> Result<Vec<(u64, String)>, StoreError> {
-        let all =
-            self.call("read savepoints", async |connection| complete_savepoints(connection, i64::MAX).await)?;
+        let all = self.call("read savepoints", async |connection| complete_savepoints(connection, i64::MAX).await)?;
         savepoint::unreadable_savepoints(&all, |seq, number| {
             self.call("read a savepoint", async |connection| read_chunk(connection, seq, number).await)
         })

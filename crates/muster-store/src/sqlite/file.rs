@@ -49,14 +49,9 @@ impl DatabaseFile {
         }
         let name = format!("muster-{:016x}", random_number()?);
         let folder = std::env::temp_dir().join(name);
-        private_files::create_folder_if_missing(&folder).map_err(|error| {
-            StoreError::unavailable(format!("create the folder `{}`", folder.display()), error)
-        })?;
-        Ok(DatabaseFile {
-            path: folder.join("muster.db"),
-            is_temporary: true,
-            write_queue: WriteQueue::default(),
-        })
+        private_files::create_folder_if_missing(&folder)
+            .map_err(|error| StoreError::unavailable(format!("create the folder `{}`", folder.display()), error))?;
+        Ok(DatabaseFile { path: folder.join("muster.db"), is_temporary: true, write_queue: WriteQueue::default() })
     }
 
     pub fn open_writer(&self) -> Result<Connection, StoreError> {
@@ -83,8 +78,7 @@ impl DatabaseFile {
     pub fn open_reader(&self) -> Result<Connection, StoreError> {
         let operation = format!("open `{}` for reading", self.path.display());
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection =
-            Connection::open_with_flags(&self.path, flags).map_err(map_read_error(&operation))?;
+        let connection = Connection::open_with_flags(&self.path, flags).map_err(map_read_error(&operation))?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(map_read_error(&operation))?;
         Ok(connection)
     }
@@ -181,8 +175,7 @@ impl Header {
         if file_length == 0 {
             return Ok(None);
         }
-        file.read_exact(&mut bytes)
-            .map_err(|_| corrupt_file(&opening, "the file is shorter than its header"))?;
+        file.read_exact(&mut bytes).map_err(|_| corrupt_file(&opening, "the file is shorter than its header"))?;
         Ok(Some(Header::parse(&bytes, file_length)))
     }
 

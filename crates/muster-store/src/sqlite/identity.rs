@@ -21,8 +21,7 @@ impl DatabaseFile {
 
 fn read_cluster_identity(connection: &Connection) -> rusqlite::Result<ClusterIdentity> {
     let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0)).optional();
-    let table =
-        |name: &str| one(&format!("SELECT name FROM sqlite_master WHERE type = 'table' AND name = '{name}'"));
+    let table = |name: &str| one(&format!("SELECT name FROM sqlite_master WHERE type = 'table' AND name = '{name}'"));
     if table("cluster")?.is_some()
         && let Some(cluster) = one("SELECT cluster_id FROM cluster WHERE id = 1")?
     {

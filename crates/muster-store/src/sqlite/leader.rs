@@ -27,19 +27,13 @@ pub fn take_leader_row(
     );
     let epoch = connection
         .execute_batch(create)
-        .and_then(|()| {
-            connection.query_row(&take, (nonce as i64, holder, lease_ms), |row| row.get::<_, i64>(0))
-        })
+        .and_then(|()| connection.query_row(&take, (nonce as i64, holder, lease_ms), |row| row.get::<_, i64>(0)))
         .map_err(map_write_error("acquire leadership"))?;
     Ok(LeaderEpoch { epoch: epoch as u64, nonce })
 }
 
 /// Let the lease expire `lease_ms` from now.
-pub fn extend_lease(
-    connection: &Connection,
-    leader_epoch: LeaderEpoch,
-    lease_ms: i64,
-) -> Result<(), StoreError> {
+pub fn extend_lease(connection: &Connection, leader_epoch: LeaderEpoch, lease_ms: i64) -> Result<(), StoreError> {
     set_lease_end(connection, leader_epoch, &format!("{NOW_MS_SQL} + {lease_ms}"))
 }
 

@@ -44,12 +44,9 @@ impl LockFile {
     /// Write the name of the holder into the file, for other servers.
     pub fn write_holder(&self, holder: &str) -> Result<(), StoreError> {
         let mut file = &self.file;
-        let written = file
-            .seek(SeekFrom::Start(0))
-            .and_then(|_| file.set_len(0))
-            .and_then(|()| writeln!(file, "{holder}"));
-        written.map_err(|error| {
-            StoreError::unavailable(format!("write the holder to `{}`", self.path.display()), error)
-        })
+        let written =
+            file.seek(SeekFrom::Start(0)).and_then(|_| file.set_len(0)).and_then(|()| writeln!(file, "{holder}"));
+        written
+            .map_err(|error| StoreError::unavailable(format!("write the holder to `{}`", self.path.display()), error))
     }
 }

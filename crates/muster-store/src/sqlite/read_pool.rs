@@ -42,12 +42,7 @@ impl SqliteReadPool {
 impl SqlSource for SqliteReadPool {
     const DIALECT: Dialect = Dialect::Sqlite;
 
-    fn query_rows(
-        &self,
-        operation: &str,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Vec<Vec<Value>>, StoreError> {
+    fn query_rows(&self, operation: &str, sql: &str, values: &[Value]) -> Result<Vec<Vec<Value>>, StoreError> {
         let connection = self.borrow()?;
         let rows = query(&connection, sql, values).map_err(map_read_error(operation))?;
         self.put_back(connection);

@@ -59,9 +59,7 @@ impl Savepoints for SqliteSavepoints {
             let map_error = map_read_error("read a savepoint");
             let before = before.map_or(i64::MAX, |seq| seq as i64);
             let mut list = connection
-                .prepare(
-                    "SELECT seq, chunks, bytes FROM savepoints WHERE complete = 1 AND seq < ?1 ORDER BY seq DESC",
-                )
+                .prepare("SELECT seq, chunks, bytes FROM savepoints WHERE complete = 1 AND seq < ?1 ORDER BY seq DESC")
                 .map_err(&map_error)?;
             let complete = list
                 .query_map([before], |row| {
@@ -98,11 +96,7 @@ fn add_chunk(writer: &mut SavepointWriter<'_>, seq: u64, chunk: &Chunk) -> Resul
     })
 }
 
-pub fn read_chunk(
-    connection: &Connection,
-    seq: i64,
-    number: i64,
-) -> Result<Option<(i64, Vec<u8>)>, StoreError> {
+pub fn read_chunk(connection: &Connection, seq: i64, number: i64) -> Result<Option<(i64, Vec<u8>)>, StoreError> {
     let sql = "SELECT crc, bytes FROM savepoint_chunks WHERE seq = ?1 AND chunk = ?2";
     connection
         .query_row(sql, [seq, number], |row| Ok((row.get(0)?, row.get(1)?)))

@@ -51,9 +51,7 @@ impl Snapshot for SqliteSnapshot {
         let savepoints = self
             .connection
             .prepare(sql)
-            .and_then(|mut list| {
-                list.query_map([], complete)?.collect::<rusqlite::Result<Vec<CompleteSavepoint>>>()
-            })
+            .and_then(|mut list| list.query_map([], complete)?.collect::<rusqlite::Result<Vec<CompleteSavepoint>>>())
             .map_err(map_read_error("read savepoints"))?;
         savepoint::unreadable_savepoints(&savepoints, |seq, number| {
             super::savepoints::read_chunk(&self.connection, seq, number)
@@ -79,8 +77,7 @@ impl ScratchDatabase {
     /// Append entries of any epoch.
     pub fn write(&mut self, batch: &[Entry]) -> Result<(), StoreError> {
         let map_error = map_write_error("rebuild the tables from the journal");
-        let tx =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&map_error)?;
+        let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&map_error)?;
         let (_, chain_end) = last_record(&tx)?;
         write_batch(&tx, batch, chain_end)?;
         tx.commit().map_err(&map_error)
@@ -95,24 +92,16 @@ impl ScratchDatabase {
     }
 }
 
-fn page(
-    connection: &Connection,
-    table: &Table,
-    after: Option<&[Value]>,
-) -> Result<Vec<Vec<Value>>, StoreError> {
+fn page(connection: &Connection, table: &Table, after: Option<&[Value]>) -> Result<Vec<Vec<Value>>, StoreError> {
     let keys: Vec<String> = table.key_columns().map(|column| format!("\"{}\"", column.name)).collect();
     let keys = keys.join(", ");
-    let values: Vec<String> =
-        (1..=after.map_or(0, <[Value]>::len)).map(|number| format!("${number}")).collect();
+    let values: Vec<String> = (1..=after.map_or(0, <[Value]>::len)).map(|number| format!("${number}")).collect();
     let beyond = match after {
         Some(_) => format!("WHERE ({keys}) > ({})", values.join(", ")),
         None => String::new(),
     };
-    let sql = format!(
-        "SELECT {} FROM \"{}\" {beyond} ORDER BY {keys} LIMIT {PAGE_ROWS}",
-        table.column_list(),
-        table.name
-    );
+    let sql =
+        format!("SELECT {} FROM \"{}\" {beyond} ORDER BY {keys} LIMIT {PAGE_ROWS}", table.column_list(), table.name);
     let operation = format!("read the table {}", table.name);
     read_pool::query(connection, &sql, after.unwrap_or_default()).map_err(map_read_error(&operation))
 }

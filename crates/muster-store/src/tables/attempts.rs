@@ -270,15 +270,9 @@ pub fn ended(end: &EndedAttempt) -> Vec<BoundStatement> {
 
 fn job_values_after(end: &EndedAttempt, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value> {
     let (state, phase, why, held_by) = match end.next {
-        NextPhase::Ended { outcome, why } => {
-            (final_state(*outcome).as_str(), outcome.as_str(), why.as_str(), None)
-        }
-        NextPhase::Queued { because: RequeueCause::Preempted, .. } => {
-            ("preempted", "Queued", "preempted", None)
-        }
-        NextPhase::Queued { because: RequeueCause::Restarted, .. } => {
-            ("pending", "Queued", "restarted", None)
-        }
+        NextPhase::Ended { outcome, why } => (final_state(*outcome).as_str(), outcome.as_str(), why.as_str(), None),
+        NextPhase::Queued { because: RequeueCause::Preempted, .. } => ("preempted", "Queued", "preempted", None),
+        NextPhase::Queued { because: RequeueCause::Restarted, .. } => ("pending", "Queued", "restarted", None),
         NextPhase::Queued { because: RequeueCause::Requeued, .. } => ("pending", "Queued", "requeued", None),
         NextPhase::Held { by, why } => ("pending", "Held", why.as_str(), Some(by.as_str())),
     };

@@ -140,12 +140,7 @@ static DELETE_IDEMPOTENCY_KEYS: Statement = Statement {
 };
 
 /// A job was submitted with an idempotency key.
-pub fn idempotency_key_used(
-    job: JobId,
-    tenant: &TenantId,
-    key: &IdempotencyKey,
-    at: Timestamp,
-) -> BoundStatement {
+pub fn idempotency_key_used(job: JobId, tenant: &TenantId, key: &IdempotencyKey, at: Timestamp) -> BoundStatement {
     let (key, hash) = (key.key.as_str(), key.body_hash.as_str());
     SAVE_IDEMPOTENCY_KEY.bind(vec![tenant.into(), key.into(), job.number.into(), hash.into(), at.into()])
 }
@@ -209,9 +204,9 @@ fn labels_json(labels: &BTreeMap<String, String>) -> String {
 }
 
 fn label_rows(number: u64, labels: &BTreeMap<String, String>) -> impl Iterator<Item = BoundStatement> + '_ {
-    labels.iter().map(move |(key, value)| {
-        ADD_LABEL.bind(vec![key.as_str().into(), value.as_str().into(), number.into()])
-    })
+    labels
+        .iter()
+        .map(move |(key, value)| ADD_LABEL.bind(vec![key.as_str().into(), value.as_str().into(), number.into()]))
 }
 
 pub fn held(job: JobId, by: &str, why: &str) -> Vec<BoundStatement> {

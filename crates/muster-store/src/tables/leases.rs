@@ -148,30 +148,18 @@ static TAKE_QUOTA: Statement = Statement {
     name: "take from a tenant's quota",
     sql: concat!(take_quota!(), demand_of_one!()),
     rows: ExpectedRows::OnePerChange,
-    bulk: Some(BulkStatement {
-        sql: concat!(take_quota!(), demand_of_many!()),
-        rows: ExpectedRows::AtLeastOne,
-    }),
+    bulk: Some(BulkStatement { sql: concat!(take_quota!(), demand_of_many!()), rows: ExpectedRows::AtLeastOne }),
 };
 
 static RELEASE_QUOTA: Statement = Statement {
     name: "release the quota of a tenant",
     sql: concat!(release_quota!(), demand_of_one!()),
     rows: ExpectedRows::OnePerChange,
-    bulk: Some(BulkStatement {
-        sql: concat!(release_quota!(), demand_of_many!()),
-        rows: ExpectedRows::AtLeastOne,
-    }),
+    bulk: Some(BulkStatement { sql: concat!(release_quota!(), demand_of_many!()), rows: ExpectedRows::AtLeastOne }),
 };
 
 /// A gang acquires its GPUs and the quota of its tenant.
-pub fn acquired(
-    seq: u64,
-    job: JobId,
-    attempt: u32,
-    tasks: &[PlacedTask],
-    at: Timestamp,
-) -> Vec<BoundStatement> {
+pub fn acquired(seq: u64, job: JobId, attempt: u32, tasks: &[PlacedTask], at: Timestamp) -> Vec<BoundStatement> {
     let lease = |(task, gpu): (&PlacedTask, u8)| {
         let (compute, memory) = held_thousandths(task);
         ADD_LEASE.bind(vec![

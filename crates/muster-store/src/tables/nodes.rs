@@ -152,29 +152,17 @@ fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> B
     ])
 }
 
-pub fn state_changed(
-    node: &NodeId,
-    status: NodeStatus,
-    (by, why): (&str, &str),
-    at: Timestamp,
-) -> Vec<BoundStatement> {
+pub fn state_changed(node: &NodeId, status: NodeStatus, (by, why): (&str, &str), at: Timestamp) -> Vec<BoundStatement> {
     vec![SET_STATE.bind(vec![node.into(), status.as_str().into(), by.into(), why.into(), at.into()])]
 }
 
 /// A node was removed. Its rows stay, because leases refer to them.
 pub fn removed(node: &NodeId, at: Timestamp) -> Vec<BoundStatement> {
-    vec![
-        REMOVE.bind(vec![node.into(), at.into()]),
-        REMOVE_GPUS_FROM.bind(vec![node.into(), 0_i64.into(), at.into()]),
-    ]
+    vec![REMOVE.bind(vec![node.into(), at.into()]), REMOVE_GPUS_FROM.bind(vec![node.into(), 0_i64.into(), at.into()])]
 }
 
 pub fn partitioned(gpu: &GpuId, instances: &[MigInstance]) -> Vec<BoundStatement> {
-    vec![PARTITION.bind(vec![
-        (&gpu.node).into(),
-        gpu.index.into(),
-        muster_json::to_string(&instances).into(),
-    ])]
+    vec![PARTITION.bind(vec![(&gpu.node).into(), gpu.index.into(), muster_json::to_string(&instances).into()])]
 }
 
 pub fn health_changed(

@@ -108,9 +108,10 @@ impl RowCells {
 
     /// The next cell.
     pub fn take<T: FromCell>(&mut self) -> Result<T, StoreError> {
-        let value = self.0.next().ok_or_else(|| {
-            StoreError::invariant_violated("a row has fewer columns than its decoder reads")
-        })?;
+        let value = self
+            .0
+            .next()
+            .ok_or_else(|| StoreError::invariant_violated("a row has fewer columns than its decoder reads"))?;
         T::from_cell(value)
     }
 }

@@ -44,15 +44,11 @@ fn compare_table(
         };
         rows += u64::from(order != Ordering::Less);
         match order {
-            Ordering::Less => found.take(|row| {
-                report(Corruption::ExtraRow { table: table.name.clone(), key: describe_key(table, &row) })
-            }),
+            Ordering::Less => found
+                .take(|row| report(Corruption::ExtraRow { table: table.name.clone(), key: describe_key(table, &row) })),
             Ordering::Greater => {
                 expected.take(|row| {
-                    report(Corruption::MissingRow {
-                        table: table.name.clone(),
-                        key: describe_key(table, &row),
-                    })
+                    report(Corruption::MissingRow { table: table.name.clone(), key: describe_key(table, &row) })
                 });
             }
             Ordering::Equal => {
@@ -83,11 +79,8 @@ impl<'a> RowStream<'a> {
             let rows = page(self.after.as_deref())?;
             self.is_exhausted = rows.is_empty();
             self.after = rows.last().map(|row| row[..self.table.key_columns().count()].to_vec());
-            self.rows = rows
-                .into_iter()
-                .map(booleans_as_integers)
-                .filter(|row| is_comparable(self.table, row))
-                .collect();
+            self.rows =
+                rows.into_iter().map(booleans_as_integers).filter(|row| is_comparable(self.table, row)).collect();
         }
         Ok(())
     }

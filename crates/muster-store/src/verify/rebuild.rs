@@ -47,14 +47,11 @@ impl TableRebuilder {
 impl RebuiltTables {
     /// All tables that follow from the journal, and the journal itself for its derived columns.
     pub fn list(&mut self) -> Result<Vec<Table>, StoreError> {
-        let sql =
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
+        let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name";
         let mut tables = Vec::new();
         for row in self.scratch.rows(sql, &[])? {
             match row.as_slice() {
-                [Value::Text(name)] if !TABLES_NOT_PROJECTED.contains(&name.as_str()) => {
-                    tables.push(self.table(name)?)
-                }
+                [Value::Text(name)] if !TABLES_NOT_PROJECTED.contains(&name.as_str()) => tables.push(self.table(name)?),
                 _ => {}
             }
         }
@@ -67,11 +64,7 @@ impl RebuiltTables {
         let column = |row: Vec<Value>| match row.as_slice() {
             [Value::Text(name), Value::Text(kind), Value::Int(key)] => {
                 // Entries do not tell which records an older release wrote without a chain.
-                (name != "chain").then(|| Column {
-                    name: name.clone(),
-                    is_key: *key > 0,
-                    is_text: kind == "TEXT",
-                })
+                (name != "chain").then(|| Column { name: name.clone(), is_key: *key > 0, is_text: kind == "TEXT" })
             }
             _ => None,
         };

@@ -67,13 +67,7 @@ fn a_gpu_has_one_holder(database: &dyn TestDatabase) {
 fn a_freed_gpu_may_be_given_out_again(database: &dyn TestDatabase) {
     let mut writer = begin(database, None);
     // All in one batch: each lease must end before the next one begins.
-    writer.append(&[
-        place(1, &[0, 1]),
-        done(job(1), 1),
-        place(2, &[0, 1]),
-        done(job(2), 1),
-        place(3, &[0, 1]),
-    ]);
+    writer.append(&[place(1, &[0, 1]), done(job(1), 1), place(2, &[0, 1]), done(job(2), 1), place(3, &[0, 1])]);
     assert_eq!(database.sql("SELECT count(*) FROM leases WHERE to_ms IS NULL"), "2");
     assert_eq!(database.sql("SELECT sum(used_milli) FROM gpus"), "2000");
 }

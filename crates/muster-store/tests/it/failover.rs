@@ -212,9 +212,7 @@ fn cut_off_at(operation: LeaderOperation, at: i64) -> bool {
     let Some(database) = PostgresTestDatabase::new() else { return false };
     let proxy = Proxy::start(&database.config, ProxyFault::CutOff);
     let mut store = open(&StoreConfig::Postgres(proxy.config(&database.config))).unwrap();
-    let Leadership::Leading { epoch, .. } =
-        store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap()
-    else {
+    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap() else {
         panic!("nobody leads")
     };
     let mut writer = JournalWriter { store, epoch, seq: 0 };
@@ -225,9 +223,7 @@ fn cut_off_at(operation: LeaderOperation, at: i64) -> bool {
         let result = match operation {
             LeaderOperation::Append => writer.try_append(&[submit(2, "red", 1)]),
             LeaderOperation::Renew => writer.store.journal.renew_lease(SHORT_LEASE_MS),
-            LeaderOperation::Lead => {
-                writer.store.journal.acquire_leadership("leader", SHORT_LEASE_MS).map(drop)
-            }
+            LeaderOperation::Lead => writer.store.journal.acquire_leadership("leader", SHORT_LEASE_MS).map(drop),
         };
         (result, writer)
     });
@@ -301,15 +297,12 @@ const LEADER_URL_VARIABLE: &str = "MUSTER_TEST_LEADER";
 fn leader_to_freeze() {
     let Ok(url) = std::env::var(LEADER_URL_VARIABLE) else { return };
     let mut store = open(&StoreConfig::Postgres(url.parse().unwrap())).unwrap();
-    let Leadership::Leading { epoch, .. } =
-        store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap()
-    else {
+    let Leadership::Leading { epoch, .. } = store.journal.acquire_leadership("leader", SHORT_LEASE_MS).unwrap() else {
         panic!("nobody leads")
     };
     let mut writer = JournalWriter { store, epoch, seq: 0 };
     loop {
-        let done =
-            writer.try_append(&[NOOP_EVENT]).and_then(|()| writer.store.journal.renew_lease(SHORT_LEASE_MS));
+        let done = writer.try_append(&[NOOP_EVENT]).and_then(|()| writer.store.journal.renew_lease(SHORT_LEASE_MS));
         if let Err(fault) = done {
             assert!(fault.is_recoverable_by_reload(), "{fault}");
             // The next call, over a new connection, returns the reason.

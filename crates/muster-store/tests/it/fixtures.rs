@@ -193,9 +193,7 @@ pub fn submit(number: u64, tenant: &str, gpus: u32) -> Event {
 }
 
 pub fn submit_array(number: u64, tenant: &str, tasks: u32) -> Event {
-    let Event::JobSubmitted { job, spec, held_by, key, open_dependencies, at, .. } =
-        submit(number, tenant, 1)
-    else {
+    let Event::JobSubmitted { job, spec, held_by, key, open_dependencies, at, .. } = submit(number, tenant, 1) else {
         unreachable!()
     };
     let array = Some(ArraySpec { indexes: (0..tasks).collect(), running_max: None });
@@ -207,11 +205,7 @@ pub fn placed_task(node: &str, gpus: &[u8]) -> PlacedTask {
 }
 
 /// A task with a share of one GPU: thousandths of compute and of memory.
-pub fn placed_share(
-    (node, gpu): (&str, u8),
-    (compute_milli, memory_milli): (u32, u32),
-    mode: ShareMode,
-) -> PlacedTask {
+pub fn placed_share((node, gpu): (&str, u8), (compute_milli, memory_milli): (u32, u32), mode: ShareMode) -> PlacedTask {
     let memory_mib = u64::from(memory_milli) * 143;
     let share = Share { compute_milli, memory_milli, memory_mib, mode };
     PlacedTask { share: Some(Box::new(share)), ..placed_task(node, &[gpu]) }
@@ -260,30 +254,15 @@ pub fn attempt_ended(job: JobId, attempt: u32, code: i32, next: NextPhase) -> Ev
 }
 
 pub fn done(job: JobId, attempt: u32) -> Event {
-    attempt_ended(
-        job,
-        attempt,
-        0,
-        NextPhase::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() },
-    )
+    attempt_ended(job, attempt, 0, NextPhase::Ended { outcome: Outcome::Done, why: "exit code 0".to_string() })
 }
 
 pub fn failed(job: JobId, attempt: u32) -> Event {
-    attempt_ended(
-        job,
-        attempt,
-        3,
-        NextPhase::Ended { outcome: Outcome::Failed, why: "exit code 3".to_string() },
-    )
+    attempt_ended(job, attempt, 3, NextPhase::Ended { outcome: Outcome::Failed, why: "exit code 3".to_string() })
 }
 
 pub fn cancelled(job: JobId) -> Event {
-    Event::JobEnded {
-        job,
-        outcome: Outcome::Cancelled,
-        why: "cancelled by ada".to_string(),
-        at: Timestamp(50),
-    }
+    Event::JobEnded { job, outcome: Outcome::Cancelled, why: "cancelled by ada".to_string(), at: Timestamp(50) }
 }
 
 pub fn token(id: &str) -> Event {

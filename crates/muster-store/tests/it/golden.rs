@@ -18,8 +18,7 @@ use muster_core::objects::demand::Demand;
 use muster_core::objects::job::{Dependency, DependencyWhen, Exit, Outcome, StopCause};
 use muster_core::objects::node::NodeStatus;
 use muster_core::objects::policy::{
-    Admission, BundleVersion, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer,
-    TenantLimit,
+    Admission, BundleVersion, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer, TenantLimit,
 };
 use muster_core::objects::score::{Score, Term, TermName};
 use muster_core::objects::start_range::StartRange;
@@ -46,14 +45,9 @@ fn records() -> Vec<Record> {
 }
 
 fn bless() {
-    let entries = (1..).zip(every_kind_of_event()).map(|(seq, event)| Entry {
-        seq,
-        epoch: 1,
-        at: Timestamp(seq as i64),
-        event,
-    });
-    let lines: Vec<String> =
-        entries.map(|entry| muster_json::to_string(&Record::from_entry(&entry)) + "\n").collect();
+    let entries =
+        (1..).zip(every_kind_of_event()).map(|(seq, event)| Entry { seq, epoch: 1, at: Timestamp(seq as i64), event });
+    let lines: Vec<String> = entries.map(|entry| muster_json::to_string(&Record::from_entry(&entry)) + "\n").collect();
     // Replaced at once: other tests may be reading the file.
     let new = file().with_extension(format!("new-{:016x}", getrandom::u64().unwrap()));
     std::fs::write(&new, lines.concat()).unwrap();
@@ -122,12 +116,11 @@ impl Json {
     /// True if all members of `other` are in this value.
     fn includes(&self, other: &Json) -> bool {
         match (self, other) {
-            (Json::Object(members), Json::Object(others)) => others
-                .iter()
-                .all(|(key, other)| members.get(key).is_some_and(|member| member.includes(other))),
+            (Json::Object(members), Json::Object(others)) => {
+                others.iter().all(|(key, other)| members.get(key).is_some_and(|member| member.includes(other)))
+            }
             (Json::Array(items), Json::Array(others)) => {
-                items.len() == others.len()
-                    && items.iter().zip(others).all(|(item, other)| item.includes(other))
+                items.len() == others.len() && items.iter().zip(others).all(|(item, other)| item.includes(other))
             }
             _ => self == other,
         }
@@ -272,12 +265,7 @@ fn policy_events() -> Vec<Event> {
     };
     vec![
         Event::PolicyApplied { version: Box::new(version) },
-        Event::PolicyAnswered {
-            bundles: vec![text("h1")],
-            answers: vec![answer],
-            limits: vec![limit],
-            at: AT,
-        },
+        Event::PolicyAnswered { bundles: vec![text("h1")], answers: vec![answer], limits: vec![limit], at: AT },
     ]
 }
 
@@ -293,34 +281,18 @@ fn submissions() -> Vec<Event> {
         submit(3, "red", 2),
         submit_array(4, "red", 2),
         Event::WaitNoted { bucket: text("b-1"), reasons: vec![Reason::Reservation { job: job(1) }], at: AT },
-        Event::StartForecast {
-            job: job(3),
-            range: StartRange { from: Timestamp(700), to: Timestamp(900) },
-            at: AT,
-        },
+        Event::StartForecast { job: job(3), range: StartRange { from: Timestamp(700), to: Timestamp(900) }, at: AT },
     ]
 }
 
 /// Job 3 preempts job 1.
 fn preemption() -> Vec<Event> {
     let charge = Charge { gpu_ms: 900, cpu_ms: 3_600, memory_gib_ms: 7_200, cost_micro: 5, energy_mj: 7 };
-    let receipt = PreemptionReceipt {
-        by: job(3),
-        asked_at: AT,
-        saved_at: Some(Timestamp(510)),
-        ran_ms: 300,
-        lost_gpu_ms: 40,
-    };
-    let held =
-        HeldResources { cpus: 4, memory_mib: 8_192, planned_ms: Some(60_000), cost_per_hour_micro: 20 };
-    let demand = Demand {
-        gpu_milli: 2_000,
-        gpu_memory_mib: 2_000,
-        cpus: 4,
-        memory_mib: 8_192,
-        jobs: 1,
-        milliwatts: 1_400_000,
-    };
+    let receipt =
+        PreemptionReceipt { by: job(3), asked_at: AT, saved_at: Some(Timestamp(510)), ran_ms: 300, lost_gpu_ms: 40 };
+    let held = HeldResources { cpus: 4, memory_mib: 8_192, planned_ms: Some(60_000), cost_per_hour_micro: 20 };
+    let demand =
+        Demand { gpu_milli: 2_000, gpu_memory_mib: 2_000, cpus: 4, memory_mib: 8_192, jobs: 1, milliwatts: 1_400_000 };
     vec![
         placed(job(1), 1, "n1", &[0, 1]),
         started(job(1), 1, "n1"),

@@ -28,9 +28,7 @@ fn sample_events() -> Vec<Event> {
 }
 
 fn forgotten_events(count: u64) -> Vec<Event> {
-    (0..count)
-        .map(|moment| Event::Forgotten { before: Timestamp(moment as i64), trimmed_before: None })
-        .collect()
+    (0..count).map(|moment| Event::Forgotten { before: Timestamp(moment as i64), trimmed_before: None }).collect()
 }
 
 fn entries_come_back_as_they_were_written(database: &dyn TestDatabase) {
@@ -160,11 +158,7 @@ fn a_changed_payload_stops_the_replay(database: &dyn TestDatabase) {
 }
 
 fn a_changed_checksum_stops_the_replay(database: &dyn TestDatabase) {
-    check_replay_stops_at_record_3(
-        database,
-        "UPDATE journal SET crc = 7 WHERE seq = 3",
-        &["record 3", "checksum"],
-    );
+    check_replay_stops_at_record_3(database, "UPDATE journal SET crc = 7 WHERE seq = 3", &["record 3", "checksum"]);
 }
 
 fn a_missing_record_stops_the_replay(database: &dyn TestDatabase) {

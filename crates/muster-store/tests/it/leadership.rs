@@ -34,8 +34,7 @@ fn a_second_server_stands_by(database: &dyn TestDatabase) {
     let mut first = database.open();
     lead(&mut first, LEASE_MS);
     let mut second = database.open();
-    let Leadership::Standby { holder, until_ms } = second.journal.acquire_leadership("b", LEASE_MS).unwrap()
-    else {
+    let Leadership::Standby { holder, until_ms } = second.journal.acquire_leadership("b", LEASE_MS).unwrap() else {
         panic!("two servers lead");
     };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64;
@@ -75,10 +74,7 @@ fn a_replaced_leader_cannot_write(database: &dyn TestDatabase) {
     // Another server took over: the epoch is incremented.
     database.sql("UPDATE leader SET epoch = epoch + 1, nonce = 5, holder = 'b'");
     let message = writer.try_append(&[NOOP_EVENT]).unwrap_err();
-    assert!(
-        matches!(message, StoreError::NotLeader { .. }) && message.to_string().contains("`b`"),
-        "{message}"
-    );
+    assert!(matches!(message, StoreError::NotLeader { .. }) && message.to_string().contains("`b`"), "{message}");
     assert!(is_not_leader(writer.store.journal.renew_lease(LEASE_MS)));
     // The same epoch with another nonce belongs to another history.
     database.sql("UPDATE leader SET epoch = epoch - 1");
@@ -182,10 +178,7 @@ fn sqlite_waits_for_the_lock_file() {
         matches!(second.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Standby { holder, .. } if holder == "a")
     );
     drop(first);
-    assert!(matches!(
-        second.journal.acquire_leadership("b", LEASE_MS).unwrap(),
-        Leadership::Leading { epoch: 2, .. }
-    ));
+    assert!(matches!(second.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Leading { epoch: 2, .. }));
 }
 
 /// A killed server leaves an unexpired lease behind; its successor need not wait for the end of that lease.
@@ -218,9 +211,6 @@ fn a_restarted_postgres_server_need_not_wait_for_its_own_lease() {
     next.journal.declare_holder_dead("someone else");
     assert!(matches!(next.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Standby { .. }));
     next.journal.declare_holder_dead("a");
-    assert!(matches!(
-        next.journal.acquire_leadership("b", LEASE_MS).unwrap(),
-        Leadership::Leading { epoch: 2, .. }
-    ));
+    assert!(matches!(next.journal.acquire_leadership("b", LEASE_MS).unwrap(), Leadership::Leading { epoch: 2, .. }));
     assert!(is_not_leader(JournalWriter { store: first, epoch, seq: 0 }.try_append(&[NOOP_EVENT])));
 }

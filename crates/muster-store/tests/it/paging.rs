@@ -28,11 +28,8 @@ fn jobs_in_every_state(database: &dyn TestDatabase) -> JournalWriter {
             writer.append(&[submit_array(number, tenant, 7)]);
             continue;
         }
-        let mut job_spec = spec(
-            tenant,
-            &format!("{}-{number}", ["Train", "Über-eval", "100%_sure"][number as usize % 3]),
-            1,
-        );
+        let mut job_spec =
+            spec(tenant, &format!("{}-{number}", ["Train", "Über-eval", "100%_sure"][number as usize % 3]), 1);
         job_spec.user = ["ada", "bob"][number as usize % 2].to_string();
         if number % 5 == 0 {
             job_spec.labels.insert("team".to_string(), ["x", "y"][number as usize % 2].to_string());
@@ -60,12 +57,7 @@ fn events_by_job_number(id: JobId) -> Vec<Event> {
             };
             with(attempt_ended(id, 1, 1, next))
         }
-        _ => vec![Event::JobHeld {
-            job: id,
-            by: "ada".into(),
-            why: "wait".into(),
-            at: muster_core::Timestamp(1),
-        }],
+        _ => vec![Event::JobHeld { job: id, by: "ada".into(), why: "wait".into(), at: muster_core::Timestamp(1) }],
     }
 }
 
@@ -75,10 +67,7 @@ fn matches(filter: &JobFilter, row: &JobRow) -> bool {
         && filter.states.as_ref().is_none_or(|states| states.contains(&row.state))
         && filter.phase.as_ref().is_none_or(|phase| *phase == row.phase)
         && filter.user.as_ref().is_none_or(|user| *user == row.user)
-        && filter
-            .name_contains
-            .as_ref()
-            .is_none_or(|part| row.name.to_lowercase().contains(&part.to_lowercase()))
+        && filter.name_contains.as_ref().is_none_or(|part| row.name.to_lowercase().contains(&part.to_lowercase()))
         && filter.label.as_ref().is_none_or(|(key, value)| row.labels.get(key) == Some(value))
         && filter.number.is_none_or(|number| row.id.number == number)
         && (!filter.active_only || JobState::LIVE.contains(&row.state))
@@ -114,8 +103,7 @@ fn filters() -> Vec<JobFilter> {
     for tenants in &tenants {
         for states in &states {
             for rest in rests {
-                let mut filter =
-                    JobFilter { tenants: tenants.clone(), states: states.clone(), ..JobFilter::default() };
+                let mut filter = JobFilter { tenants: tenants.clone(), states: states.clone(), ..JobFilter::default() };
                 rest(&mut filter);
                 filters.push(filter);
             }

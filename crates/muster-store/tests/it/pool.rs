@@ -14,7 +14,8 @@ fn connections(config: &PostgresConfig) -> i64 {
         driver.host(&config.host).port(config.port).user(&config.user).dbname(&config.database);
         let (client, connection) = driver.connect(tokio_postgres::NoTls).await.unwrap();
         let driver_task = tokio::spawn(connection);
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        let sql =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
         let count = client.query_one(sql, &[]).await.unwrap().get(0);
         drop(client);
         let _ = driver_task.await;

@@ -129,8 +129,7 @@ fn readers_are_many_at_once_and_cannot_write() {
     std::thread::scope(|scope| {
         for _ in 0..40 {
             scope.spawn(|| {
-                let page =
-                    tables.jobs(&Default::default(), &muster_store::queries::PageRequest::first(10)).unwrap();
+                let page = tables.jobs(&Default::default(), &muster_store::queries::PageRequest::first(10)).unwrap();
                 assert_eq!(page.total, 100);
             });
         }

@@ -8,8 +8,7 @@ use muster_store::{StoreConfig, open};
 const FILES: [&str; 4] = ["muster.db", "muster.db-wal", "muster.db-shm", "muster.db.lock"];
 
 fn modes(folder: &Path) -> Vec<String> {
-    let mode =
-        |name: &&str| std::fs::metadata(folder.join(name)).map(|facts| facts.permissions().mode() & 0o777);
+    let mode = |name: &&str| std::fs::metadata(folder.join(name)).map(|facts| facts.permissions().mode() & 0o777);
     FILES.iter().map(|name| mode(name).map_or("none".to_string(), |mode| format!("{mode:03o}"))).collect()
 }
 

@@ -79,17 +79,15 @@ fn a_corrupt_savepoint_is_skipped(database: &dyn TestDatabase) {
 fn a_savepoint_ahead_of_the_journal_is_refused(database: &dyn TestDatabase) {
     let writer = begin(database, 5);
     let error = writer.store.savepoints.save(6, &state(6)).unwrap_err();
-    assert!(
-        matches!(error, StoreError::InvariantViolated { .. }) && error.to_string().contains("entry 6"),
-        "{error}"
-    );
+    assert!(matches!(error, StoreError::InvariantViolated { .. }) && error.to_string().contains("entry 6"), "{error}");
     assert!(newest(&writer).is_none());
 }
 
 fn an_interrupted_save_can_be_repeated(database: &dyn TestDatabase) {
     let writer = begin(database, 5);
     writer.store.savepoints.save(3, &state(3)).unwrap();
-    database.sql("UPDATE savepoints SET complete = (1 = 0) WHERE seq = 3; DELETE FROM savepoint_chunks WHERE chunk = 2");
+    database
+        .sql("UPDATE savepoints SET complete = (1 = 0) WHERE seq = 3; DELETE FROM savepoint_chunks WHERE chunk = 2");
     assert!(newest(&writer).is_none());
     writer.store.savepoints.save(3, &state(4)).unwrap();
     assert_eq!(newest(&writer), Some((3, state(4))));

@@ -93,19 +93,14 @@ fn live_leases_survive_the_migration_to_gpu_shares(database: &dyn TestDatabase) 
     database.sql(BEFORE_SHARES);
     let mut writer = JournalWriter::lead(database.open());
     let one = |sql: &str| database.sql(sql);
-    assert_eq!(
-        one("SELECT count(*) FROM leases WHERE slot = '' AND compute_milli + memory_milli = 2000"),
-        "3"
-    );
+    assert_eq!(one("SELECT count(*) FROM leases WHERE slot = '' AND compute_milli + memory_milli = 2000"), "3");
     assert_eq!(one("SELECT sum(used_memory_milli) FROM gpus WHERE used_memory_milli = used_milli"), "2000");
     assert_eq!(one("SELECT gpu_milli_used FROM tenants"), "2000");
     assert_eq!(one("SELECT gpu_milli_ceiling FROM tenants"), "3000");
     assert_eq!(one("SELECT max_gpus FROM tenants"), "9223372036854775");
     assert_eq!(one("SELECT sum(gpu_milli) FROM jobs WHERE gpu_milli = gpus * 1000"), "6000");
 
-    let half = |number, gpu| {
-        placed_tasks(job(number), 1, vec![placed_share(("n1", gpu), (500, 500), ShareMode::Mps)])
-    };
+    let half = |number, gpu| placed_tasks(job(number), 1, vec![placed_share(("n1", gpu), (500, 500), ShareMode::Mps)]);
     let mut refused = |event, part| {
         let error = writer.try_append(&[event]).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");

@@ -13,9 +13,7 @@ use muster_core::objects::node::NodeStatus;
 use muster_core::objects::policy::{BundleVersion, PolicyBundle, PolicyScope};
 use muster_core::objects::window::Window;
 use muster_core::{Event, JobId, Timestamp};
-use muster_store::queries::{
-    AllocationFilter, PageOrder, PageRequest, PageStart, UsageFilter, UsageGrouping,
-};
+use muster_store::queries::{AllocationFilter, PageOrder, PageRequest, PageStart, UsageFilter, UsageGrouping};
 use muster_store::rows::{CountRow, JobState, UsageRow};
 
 use crate::fixtures::*;
@@ -69,25 +67,16 @@ fn a_job_row_follows_the_job_from_queue_to_end(database: &dyn TestDatabase) {
     writer.append(&[Event::JobWoken { job: job(1), at: Timestamp(78) }, placed(job(1), 1, "n1", &[3, 4])]);
     let starting = row(&writer);
     assert_eq!((starting.state, starting.phase.as_str()), (JobState::Pending, "Starting"));
-    assert_eq!(
-        (starting.attempt, starting.nodes.clone(), starting.placed_at),
-        (1, vec!["n1".to_string()], Some(100))
-    );
+    assert_eq!((starting.attempt, starting.nodes.clone(), starting.placed_at), (1, vec!["n1".to_string()], Some(100)));
     assert_eq!((starting.wakes_at, starting.started_at), (None, None));
 
     writer.append(&[started(job(1), 1, "n1")]);
     let running = row(&writer);
-    assert_eq!(
-        (running.state, running.phase.as_str(), running.started_at),
-        (JobState::Running, "Running", Some(200))
-    );
+    assert_eq!((running.state, running.phase.as_str(), running.started_at), (JobState::Running, "Running", Some(200)));
 
     writer.append(&[done(job(1), 1)]);
     let ended = row(&writer);
-    assert_eq!(
-        (ended.state, ended.phase.as_str(), ended.ended_at),
-        (JobState::Completed, "Done", Some(1_000))
-    );
+    assert_eq!((ended.state, ended.phase.as_str(), ended.ended_at), (JobState::Completed, "Done", Some(1_000)));
     assert_eq!((ended.exit_code, ended.signal, ended.why.as_str()), (Some(0), None, "exit code 0"));
     assert_eq!((ended.gpu_ms, ended.cpu_ms, ended.cost_micro), (900, 3_600, 5));
 
@@ -137,8 +126,7 @@ fn a_restarted_job_counts_its_restarts(database: &dyn TestDatabase) {
 fn a_stopping_attempt_stores_its_cause(database: &dyn TestDatabase) {
     let mut writer = begin(database);
     let cause = StopCause::Preempted { by: job(9) };
-    let stopping =
-        Event::AttemptStopping { job: job(1), attempt: 1, cause, grace_ms: 30, at: Timestamp(150) };
+    let stopping = Event::AttemptStopping { job: job(1), attempt: 1, cause, grace_ms: 30, at: Timestamp(150) };
     writer.append(&[submit(1, "red", 2), placed(job(1), 1, "n1", &[0, 1]), stopping]);
     // It was ordered to stop before its start was reported; the late report sets the start time, not the phase.
     writer.append(&[started(job(1), 1, "n1")]);
@@ -212,10 +200,7 @@ fn a_changed_array_task_does_not_copy_the_spec(database: &dyn TestDatabase) {
     };
     writer.append(&[Event::JobChanged { job: task, change, at: Timestamp(5) }]);
     let detail = writer.store.tables.job(task).unwrap().unwrap();
-    assert_eq!(
-        (detail.spec.name.as_str(), detail.spec.priority, detail.spec.time_limit_ms),
-        ("renamed", 900, None)
-    );
+    assert_eq!((detail.spec.name.as_str(), detail.spec.priority, detail.spec.time_limit_ms), ("renamed", 900, None));
     assert_eq!(detail.spec.labels["a"], "b");
     let other = writer.store.tables.job(JobId::of_array(1, 2)).unwrap().unwrap();
     assert_eq!((other.spec.name.as_str(), other.spec.time_limit_ms), ("train-1", Some(60_000)));
@@ -334,12 +319,10 @@ fn a_lease_stores_its_slot_and_its_part_of_the_gpu(database: &dyn TestDatabase) 
         placed_share(("n1", 4), (250, 250), mig),
     ];
     writer.append(&[placed_tasks(job(1), 1, tasks), placed(job(2), 1, "n1", &[0])]);
-    let found =
-        writer.store.tables.allocations(&AllocationFilter::default(), &PageRequest::first(10)).unwrap();
+    let found = writer.store.tables.allocations(&AllocationFilter::default(), &PageRequest::first(10)).unwrap();
     let leases = |at: usize| -> Vec<(u8, &str, u32, u32, Option<u64>)> {
         let held = found.rows[at].leases.iter();
-        held.map(|one| (one.gpu, one.slot.as_str(), one.compute_milli, one.memory_milli, one.memory_mib))
-            .collect()
+        held.map(|one| (one.gpu, one.slot.as_str(), one.compute_milli, one.memory_milli, one.memory_mib)).collect()
     };
     assert_eq!(leases(0), vec![(0, "", 1_000, 1_000, None)]);
     let wanted = vec![
@@ -458,13 +441,7 @@ fn nodes_are_registered_changed_and_removed(database: &dyn TestDatabase) {
         at: Timestamp(5),
     }]);
     let (by, why) = ("ada".to_string(), "new fan".to_string());
-    writer.append(&[Event::NodeStateChanged {
-        node: n1(),
-        status: NodeStatus::Draining,
-        by,
-        why,
-        at: Timestamp(6),
-    }]);
+    writer.append(&[Event::NodeStateChanged { node: n1(), status: NodeStatus::Draining, by, why, at: Timestamp(6) }]);
     let health = || database.sql("SELECT health FROM gpus WHERE node = 'n1' AND idx = 2");
     let state = || database.sql("SELECT state FROM nodes WHERE id = 'n1'");
     let present = || database.sql("SELECT count(*) FROM gpus WHERE node = 'n1' AND removed_at IS NULL");
@@ -475,10 +452,7 @@ fn nodes_are_registered_changed_and_removed(database: &dyn TestDatabase) {
     writer.append(&[node("n1", 2), node("n1", 4)]);
     assert_eq!((health().as_str(), present().as_str()), ("healthy", "4"));
     writer.append(&[Event::NodeRemoved { node: n1(), at: Timestamp(9) }]);
-    assert_eq!(
-        (database.sql("SELECT removed_at FROM nodes WHERE id = 'n1'").as_str(), present().as_str()),
-        ("9", "0")
-    );
+    assert_eq!((database.sql("SELECT removed_at FROM nodes WHERE id = 'n1'").as_str(), present().as_str()), ("9", "0"));
     writer.append(&[node("n1", 8)]);
     assert_eq!((state().as_str(), present().as_str()), ("Ready", "8"));
 }
@@ -497,17 +471,13 @@ fn windows_open_and_close(database: &dyn TestDatabase) {
         }),
         at: Timestamp(5),
     };
-    let close =
-        || Event::WindowClosed { name: "repair".to_string(), why: "over".to_string(), at: Timestamp(21) };
+    let close = || Event::WindowClosed { name: "repair".to_string(), why: "over".to_string(), at: Timestamp(21) };
     writer.append(&[open()]);
     assert!(writer.try_append(&[open()]).is_err(), "two windows of one name");
     assert_eq!(database.sql("SELECT nodes FROM windows WHERE tenant = 'red'"), r#"["n1","n2"]"#);
     writer.append(&[close(), open(), close()]);
     assert!(writer.try_append(&[close()]).is_err(), "no window to close");
-    assert_eq!(
-        database.sql("SELECT count(*) FROM windows WHERE closed_at = 21 AND closed_why = 'over'"),
-        "2"
-    );
+    assert_eq!(database.sql("SELECT count(*) FROM windows WHERE closed_at = 21 AND closed_why = 'over'"), "2");
 }
 
 /// The last reasons before the time span apply at its beginning; other buckets are ignored.
@@ -517,13 +487,7 @@ fn waits_are_read_by_bucket_and_time(database: &dyn TestDatabase) {
         let reasons = vec![Reason::Reservation { job: JobId::single(job) }];
         Event::WaitNoted { bucket: bucket.to_string(), reasons, at: Timestamp(at) }
     };
-    writer.append(&[
-        note("a", 1, 10),
-        note("a", 2, 20),
-        note("b", 3, 25),
-        note("a", 4, 30),
-        note("a", 5, 40),
-    ]);
+    writer.append(&[note("a", 1, 10), note("a", 2, 20), note("b", 3, 25), note("a", 4, 30), note("a", 5, 40)]);
     let read = |buckets: &[&str], from, to| -> Vec<i64> {
         let buckets: Vec<String> = buckets.iter().map(|bucket| bucket.to_string()).collect();
         writer.store.tables.wait_reasons(&buckets, from, to).unwrap().iter().map(|row| row.at_ms).collect()
@@ -592,7 +556,5 @@ fn settings_are_kept(database: &dyn TestDatabase) {
         Event::Configured { settings: Box::new(settings), at: Timestamp(5) }
     };
     writer.append(&[settings(7), settings(8)]);
-    assert!(
-        database.sql("SELECT value FROM settings WHERE name = 'cluster'").contains("\"default_priority\":8")
-    );
+    assert!(database.sql("SELECT value FROM settings WHERE name = 'cluster'").contains("\"default_priority\":8"));
 }

@@ -47,14 +47,10 @@ impl Cluster {
     }
 
     fn create_tenants_and_nodes(&mut self) {
-        for event in
-            [tenant("red", Some(10)), tenant("blue", None), node("n1", 8), node("n2", 4), node("n3", 8)]
-        {
+        for event in [tenant("red", Some(10)), tenant("blue", None), node("n1", 8), node("n2", 4), node("n3", 8)] {
             match event {
                 Event::TenantCreated { id, config, .. } => self.execute(Command::CreateTenant { id, config }),
-                Event::NodeRegistered { node, facts, .. } => {
-                    self.execute(Command::RegisterNode { node, facts })
-                }
+                Event::NodeRegistered { node, facts, .. } => self.execute(Command::RegisterNode { node, facts }),
                 _ => unreachable!(),
             }
         }
@@ -63,11 +59,7 @@ impl Cluster {
     fn submit(&mut self) {
         let tenant = self.random.pick(&["red", "blue"]);
         let mut job_spec = match self.random.below(3) {
-            0 => shared_spec(
-                tenant,
-                1 + self.random.below(4) as u32,
-                self.random.pick(&[21, 250, 333, 500, 750]),
-            ),
+            0 => shared_spec(tenant, 1 + self.random.below(4) as u32, self.random.pick(&[21, 250, 333, 500, 750])),
             _ => spec(tenant, "work", self.random.below(5) as u32),
         };
         job_spec.priority = self.random.pick(&[100, 500, 1_000, 5_000]);
@@ -118,14 +110,12 @@ impl Cluster {
         let node = self.random.pick(&["n1", "n2", "n3"]).parse().unwrap();
         let command = match self.random.below(6) {
             0 => {
-                let status =
-                    self.random.pick(&[NodeStatus::Draining, NodeStatus::Fenced, NodeStatus::Suspect]);
+                let status = self.random.pick(&[NodeStatus::Draining, NodeStatus::Fenced, NodeStatus::Suspect]);
                 Command::SetNodeState { node, status, why: "storm".to_string() }
             }
             1 | 2 => Command::SetNodeState { node, status: NodeStatus::Ready, why: "calm".to_string() },
             3 => {
-                let status =
-                    self.random.pick(&[GpuStatus::Healthy, GpuStatus::Degraded, GpuStatus::Unhealthy]);
+                let status = self.random.pick(&[GpuStatus::Healthy, GpuStatus::Degraded, GpuStatus::Unhealthy]);
                 let gpu = self.random.below(8) as u8;
                 Command::SetGpuHealth {
                     node,
@@ -144,9 +134,7 @@ impl Cluster {
             }
             _ => {
                 let gpus = self.random.pick(&[Some(3), Some(12), None]);
-                let Event::TenantChanged { id, config, .. } = tenant_changed("red", gpus) else {
-                    unreachable!()
-                };
+                let Event::TenantChanged { id, config, .. } = tenant_changed("red", gpus) else { unreachable!() };
                 Command::ChangeTenant { id, config }
             }
         };
@@ -194,8 +182,7 @@ impl Cluster {
 }
 
 fn tables_and_state_agree(database: &dyn TestDatabase) {
-    let mut cluster =
-        Cluster { state: State::empty(), now: 1_000, random: SeededRandom(SEED), events: Vec::new() };
+    let mut cluster = Cluster { state: State::empty(), now: 1_000, random: SeededRandom(SEED), events: Vec::new() };
     let mut writer = JournalWriter::lead(database.open());
     cluster.create_tenants_and_nodes();
     let mut kinds = std::collections::BTreeSet::new();
@@ -214,15 +201,8 @@ fn tables_and_state_agree(database: &dyn TestDatabase) {
         }
     }
     // A run without these events would prove little.
-    for kind in [
-        "JobPlaced",
-        "AttemptStopping",
-        "AttemptEnded",
-        "ClaimMade",
-        "ClaimEnded",
-        "NodePartEnded",
-        "JobHeld",
-    ] {
+    for kind in ["JobPlaced", "AttemptStopping", "AttemptEnded", "ClaimMade", "ClaimEnded", "NodePartEnded", "JobHeld"]
+    {
         assert!(kinds.contains(kind), "{kind} never happened");
     }
     assert!(neighbours > 0, "no GPU was ever shared");
@@ -295,22 +275,13 @@ fn compare_holders(state: &State, database: &dyn TestDatabase) {
         let leases = one(format!("SELECT count(*) FROM leases WHERE node = '{}' AND to_ms IS NULL", node.id));
         assert_eq!(leases, held.to_string());
         let each: Vec<String> = (0..).zip(&node.holders).map(|(index, leases)| used(index, leases)).collect();
-        let right =
-            format!("SELECT count(*) FROM gpus WHERE node = '{}' AND ({})", node.id, each.join(" OR "));
+        let right = format!("SELECT count(*) FROM gpus WHERE node = '{}' AND ({})", node.id, each.join(" OR "));
         assert_eq!(database.sql(&right), node.holders.len().to_string(), "{right}");
-        assert_eq!(
-            one(format!("SELECT state FROM nodes WHERE id = '{}'", node.id)),
-            node.state.status.as_str()
-        );
+        assert_eq!(one(format!("SELECT state FROM nodes WHERE id = '{}'", node.id)), node.state.status.as_str());
         let statuses: Vec<&str> = node.gpu_health.iter().map(|health| health.status.as_str()).collect();
         let sql = "SELECT health FROM gpus WHERE removed_at IS NULL AND node";
         for (index, status) in statuses.iter().enumerate() {
-            assert_eq!(
-                one(format!("{sql} = '{}' AND idx = {index}", node.id)),
-                *status,
-                "{} gpu-{index}",
-                node.id
-            );
+            assert_eq!(one(format!("{sql} = '{}' AND idx = {index}", node.id)), *status, "{} gpu-{index}", node.id);
         }
     }
 }

@@ -49,12 +49,7 @@ fn start_tls_server() -> Option<TlsTestServer> {
 impl TlsTestServer {
     fn config(&self, host: &str, mode: &str, roots: Option<&Ca>) -> PostgresConfig {
         let sslrootcert = roots.map(|ca| ca.file.clone());
-        PostgresConfig {
-            host: host.to_string(),
-            sslmode: mode.parse().unwrap(),
-            sslrootcert,
-            ..self.config.clone()
-        }
+        PostgresConfig { host: host.to_string(), sslmode: mode.parse().unwrap(), sslrootcert, ..self.config.clone() }
     }
 
     fn open(&self, host: &str, mode: &str, roots: Option<&Ca>) -> Store {
@@ -102,12 +97,7 @@ fn an_untrusted_or_misnamed_server_is_refused() {
         ("127.0.0.1", "require", Some(&server.wrong), ["not signed by a CA in", "wrong.crt"]),
         ("127.0.0.1", "verify-ca", Some(&server.wrong), ["not signed by a CA in", "wrong.crt"]),
         ("localhost", "verify-full", Some(&server.wrong), ["not signed by a CA in", "wrong.crt"]),
-        (
-            "127.0.0.1",
-            "verify-full",
-            Some(&server.right),
-            ["another host name than `127.0.0.1`", "verify-ca"],
-        ),
+        ("127.0.0.1", "verify-full", Some(&server.right), ["another host name than `127.0.0.1`", "verify-ca"]),
     ] {
         let mut store = server.open(host, mode, roots);
         for error in [

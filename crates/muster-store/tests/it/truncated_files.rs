@@ -19,11 +19,7 @@ fn batches() -> Vec<Vec<Event>> {
     for round in 0..40 {
         let first = round * 3 + 1;
         let mut batch: Vec<Event> = (first..first + 3).map(|number| submit(number, "red", 1)).collect();
-        batch.extend([
-            placed(job(first), 1, "n1", &[0]),
-            started(job(first), 1, "n1"),
-            cancelled(job(first + 1)),
-        ]);
+        batch.extend([placed(job(first), 1, "n1", &[0]), started(job(first), 1, "n1"), cancelled(job(first + 1))]);
         batches.push(batch);
         batches.push(vec![done(job(first), 1)]);
     }
@@ -98,8 +94,7 @@ fn contents(path: &Path) -> Vec<String> {
         let columns = statement.column_count();
         let mut rows = statement.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
-            let cells: Vec<String> =
-                (0..columns).map(|at| format!("{:?}", row.get_ref(at).unwrap())).collect();
+            let cells: Vec<String> = (0..columns).map(|at| format!("{:?}", row.get_ref(at).unwrap())).collect();
             contents.push(format!("{table} {}", cells.join(" ")));
         }
     }
@@ -155,8 +150,7 @@ fn truncate_and_recover(files: &TempFolder, name: &str, length: u64, history: &m
         }
         Ok(events) => {
             let batches = history.prefixes.iter().position(|prefix| *prefix == events);
-            let batches =
-                batches.unwrap_or_else(|| panic!("{name} cut at {length}: a batch is stored in part"));
+            let batches = batches.unwrap_or_else(|| panic!("{name} cut at {length}: a batch is stored in part"));
             let same = contents(&path) == *history.wanted_contents(batches);
             assert!(same, "{name} cut at {length}: the tables do not match {batches} batches");
             Some(batches)
@@ -177,9 +171,7 @@ fn truncate_at_random_positions(end: Shutdown) {
                 Some(batches) => drop(recovered.insert(batches)),
             }
         }
-        println!(
-            "{end:?}, {name}: {refused} of {CUTS_PER_FILE} refused, the others recovered {recovered:?} batches"
-        );
+        println!("{end:?}, {name}: {refused} of {CUTS_PER_FILE} refused, the others recovered {recovered:?} batches");
     }
     // Without truncation all batches are recovered.
     let all = history.prefixes.len() - 1;

@@ -56,17 +56,12 @@ fn write_with_two_leaders(database: &dyn TestDatabase) -> JournalWriter {
 fn verify(database: &dyn TestDatabase) -> (Vec<Corruption>, VerificationReport) {
     let mut corruptions = Vec::new();
     let report =
-        verify_database(&database.config(), &mut |_| {}, &mut |corruption| corruptions.push(corruption))
-            .unwrap();
+        verify_database(&database.config(), &mut |_| {}, &mut |corruption| corruptions.push(corruption)).unwrap();
     (corruptions, report)
 }
 
 fn corruption_lines(database: &dyn TestDatabase) -> Vec<String> {
-    verify(database)
-        .0
-        .iter()
-        .map(|corruption| format!("{}: {}", corruption.location(), corruption.problem()))
-        .collect()
+    verify(database).0.iter().map(|corruption| format!("{}: {}", corruption.location(), corruption.problem())).collect()
 }
 
 fn an_untouched_database_passes_verification(database: &dyn TestDatabase) {
@@ -74,10 +69,9 @@ fn an_untouched_database_passes_verification(database: &dyn TestDatabase) {
     writer.store.savepoints.save(16, b"state").unwrap();
     let mut visited = 0;
     let mut corruptions = Vec::new();
-    let report = verify_database(&database.config(), &mut |_| visited += 1, &mut |corruption| {
-        corruptions.push(corruption)
-    })
-    .unwrap();
+    let report =
+        verify_database(&database.config(), &mut |_| visited += 1, &mut |corruption| corruptions.push(corruption))
+            .unwrap();
     assert_eq!(corruptions, Vec::new());
     assert_eq!((report.records, report.chained_records, visited), (16, 16, 16));
     assert!(report.tables_compared && report.rows_compared > 40, "{report:?}");
@@ -93,23 +87,11 @@ fn a_changed_cell_is_reported(database: &dyn TestDatabase) {
         ("usage", "tenant", "number = 1", "(number 1, idx -1, attempt 1) tenant", "'blue'"),
         ("attempts", "gpus", "number = 2", "(number 2, idx -1, attempt 1) gpus", "9"),
         ("leases", "to_ms", "number = 1 AND gpu = 0", "gpu 0", "1001"),
-        (
-            "leases",
-            "from_ms",
-            "number = 2",
-            "(number 2, idx -1, attempt 1, rank 0, node `n1`, gpu 2) from_ms",
-            "99",
-        ),
+        ("leases", "from_ms", "number = 2", "(number 2, idx -1, attempt 1, rank 0, node `n1`, gpu 2) from_ms", "99"),
         ("tenants", "gpu_milli_used", "id = 'red'", "(id `red`) gpu_milli_used", "0"),
         ("specs", "spec", "number = 2", "(number 2) spec", "'{}'"),
         ("journal", "job_number", "seq = 9", "(seq 9) job_number", "2"),
-        (
-            "job_counts",
-            "jobs",
-            "tenant = 'blue' AND state = 'pending'",
-            "(tenant `blue`, state `pending`) jobs",
-            "9",
-        ),
+        ("job_counts", "jobs", "tenant = 'blue' AND state = 'pending'", "(tenant `blue`, state `pending`) jobs", "9"),
     ] {
         let cell = format!("UPDATE {table} SET {column} = {{}} WHERE {sql_key}");
         let before = database.sql(&format!("SELECT {column} FROM {table} WHERE {sql_key}"));
@@ -118,8 +100,7 @@ fn a_changed_cell_is_reported(database: &dyn TestDatabase) {
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].starts_with(table) && lines[0].contains(key), "{lines:?}");
         assert!(lines[0].contains("the journal says"), "{lines:?}");
-        let quoted =
-            if before.parse::<i64>().is_ok() { before } else { format!("'{}'", before.replace('\'', "''")) };
+        let quoted = if before.parse::<i64>().is_ok() { before } else { format!("'{}'", before.replace('\'', "''")) };
         database.sql(&cell.replace("{}", &quoted));
     }
     assert_eq!(corruption_lines(database), Vec::<String>::new());
@@ -179,10 +160,7 @@ fn a_rewritten_record_with_a_valid_checksum_is_reported(database: &dyn TestDatab
     changed.at = muster_core::Timestamp(changed.at.0 + 1);
     rewrite_with_valid_checksum(database, &changed);
     let lines = corruption_lines(database);
-    assert!(
-        !lines.is_empty() && lines[0].starts_with("journal record 5: does not follow record 4"),
-        "{lines:?}"
-    );
+    assert!(!lines.is_empty() && lines[0].starts_with("journal record 5: does not follow record 4"), "{lines:?}");
     // A replay that reads the record refuses it as well.
     let message = writer.replay(3).unwrap_err().to_string();
     assert!(message.contains("record 5") && message.contains("does not follow"), "{message}");
@@ -253,8 +231,7 @@ fn tables_of_an_older_release_pass_verification_after_the_upgrade(database: &dyn
     let (corruptions, report) = verify(database);
     assert_eq!(corruptions, vec![]);
     assert_eq!((report.records, report.chained_records, report.tables_compared), (25, 0, true));
-    let job_of =
-        |key: &str| writer.store.tables.idempotency_key_use("default", key).unwrap().map(|used| used.job);
+    let job_of = |key: &str| writer.store.tables.idempotency_key_use("default", key).unwrap().map(|used| used.job);
     assert_eq!(job_of("KEY1"), Some(job(1)));
     assert_eq!(job_of("KEY2"), Some(job(2)));
     assert_eq!(job_of("KEY3"), None);

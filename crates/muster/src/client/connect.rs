@@ -92,8 +92,7 @@ async fn http_handshake<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, CallFa
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (sender, connection) =
-        handshake(TokioIo::new(stream)).await.map_err(CallFailure::connection_dropped)?;
+    let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(CallFailure::connection_dropped)?;
     // The task ends with the exchange; the sender sees its errors too.
     tokio::spawn(async move {
         let _ = connection.await;

@@ -44,15 +44,10 @@ impl CallFailure {
     /// A response with an error status. Its body is a problem document, unless a proxy wrote the response.
     pub fn from_response(status: StatusCode, body: &[u8]) -> CallFailure {
         let declined = match muster_json::from_slice::<Problem>(body) {
-            Ok(problem) => {
-                RefusedCall { status, code: problem.code, detail: problem.detail, hint: problem.hint }
+            Ok(problem) => RefusedCall { status, code: problem.code, detail: problem.detail, hint: problem.hint },
+            Err(_) => {
+                RefusedCall { status, code: String::new(), detail: foreign_response_text(status, body), hint: None }
             }
-            Err(_) => RefusedCall {
-                status,
-                code: String::new(),
-                detail: foreign_response_text(status, body),
-                hint: None,
-            },
         };
         CallFailure::Refused(Box::new(declined))
     }
@@ -74,24 +69,17 @@ impl CallFailure {
 
     fn to_message(self, server: &str) -> CliError {
         match self {
-            CallFailure::Unreachable(why) => {
-                CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}")).hint(
-                    "start a server with `muster dev`, or name another with `--server` or MUSTER_SERVER",
-                )
-            }
-            CallFailure::Untrusted(why) => {
-                CliError::new(Exit::Unreachable, format!("cannot trust {server}: {why}"))
-                    .hint("name its certificate authority with `--ca-file FILE` or MUSTER_CA_FILE")
-            }
+            CallFailure::Unreachable(why) => CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}"))
+                .hint("start a server with `muster dev`, or name another with `--server` or MUSTER_SERVER"),
+            CallFailure::Untrusted(why) => CliError::new(Exit::Unreachable, format!("cannot trust {server}: {why}"))
+                .hint("name its certificate authority with `--ca-file FILE` or MUSTER_CA_FILE"),
             CallFailure::Dropped(why) => {
-                CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}")).hint(
-                    "`muster doctor` checks the connection; a server with TLS needs an https:// address",
-                )
+                CliError::new(Exit::Unreachable, format!("the connection to {server} broke: {why}"))
+                    .hint("`muster doctor` checks the connection; a server with TLS needs an https:// address")
             }
-            CallFailure::TimedOut(waited) => CliError::new(
-                Exit::TimedOut,
-                format!("{server} did not answer within {} s", waited.as_secs()),
-            ),
+            CallFailure::TimedOut(waited) => {
+                CliError::new(Exit::TimedOut, format!("{server} did not answer within {} s", waited.as_secs()))
+            }
             CallFailure::Refused(declined) => declined.into_error(),
             CallFailure::InvalidRequest(why) => {
                 CliError::failed(format!("cannot build the request to {server}: {why}"))
@@ -105,10 +93,7 @@ impl RefusedCall {
         if self.status == StatusCode::UNAUTHORIZED {
             return CliError::new(Exit::NotAllowed, "the server requires a valid token").hint(TOKEN_HINT);
         }
-        CliError {
-            hint: self.hint,
-            ..CliError::new(exit_for_status(self.status.as_u16(), &self.code), self.detail)
-        }
+        CliError { hint: self.hint, ..CliError::new(exit_for_status(self.status.as_u16(), &self.code), self.detail) }
     }
 }
 
@@ -199,9 +184,6 @@ mod tests {
     #[test]
     fn a_response_that_is_not_a_problem_document_is_shown_verbatim() {
         let failure = CallFailure::from_response(StatusCode::BAD_GATEWAY, b"\n<html>nginx</html>\n");
-        assert_eq!(
-            failure.into_error("http://x").message,
-            "the server answers 502 Bad Gateway: <html>nginx</html>"
-        );
+        assert_eq!(failure.into_error("http://x").message, "the server answers 502 Bad Gateway: <html>nginx</html>");
     }
 }

@@ -33,9 +33,7 @@ impl EventStream {
             }
             match self.body.frame().await {
                 None => return Ok(None),
-                Some(Ok(frame)) => {
-                    self.reader.push_bytes(frame.data_ref().map(AsRef::as_ref).unwrap_or_default())
-                }
+                Some(Ok(frame)) => self.reader.push_bytes(frame.data_ref().map(AsRef::as_ref).unwrap_or_default()),
                 Some(Err(error)) => {
                     return Err(CliError::new(Exit::Unreachable, format!("the stream broke: {error}")));
                 }

@@ -62,9 +62,7 @@ impl From<&str> for RequestTarget {
 fn percent_encode(text: &str, into: &mut String) {
     let dots_only = !text.is_empty() && text.bytes().all(|byte| byte == b'.');
     for byte in text.bytes() {
-        let plain = byte.is_ascii_alphanumeric()
-            || matches!(byte, b'-' | b'_' | b'~')
-            || (byte == b'.' && !dots_only);
+        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') || (byte == b'.' && !dots_only);
         if plain { into.push(char::from(byte)) } else { into.push_str(&format!("%{byte:02X}")) }
     }
 }

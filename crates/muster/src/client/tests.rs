@@ -33,8 +33,7 @@ fn serve_one(listener: &TcpListener, act: ScriptedResponse) -> String {
     let key = head.iter().find_map(|line| line.strip_prefix("idempotency-key: ")).unwrap_or_default();
     if let ScriptedResponse::Respond(status, body) = act {
         let length = body.len();
-        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
-            .unwrap();
+        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").unwrap();
     }
     key.to_string()
 }

@@ -65,8 +65,8 @@ fn fetch_entries(client: &Client, args: &Args, enough: usize) -> Result<(AuditLi
     let mut cursor: Option<String> = None;
     loop {
         let limit = enough.clamp(1, PAGE_MAX);
-        let page: AuditList = client
-            .get(RequestTarget::new("audit").query("limit", limit).query_if_some("cursor", cursor.take()))?;
+        let page: AuditList =
+            client.get(RequestTarget::new("audit").query("limit", limit).query_if_some("cursor", cursor.take()))?;
         list.total = page.total;
         list.entries.extend(page.entries.into_iter().filter(matches));
         match page.next_cursor {

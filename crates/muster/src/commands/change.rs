@@ -43,17 +43,12 @@ fn parse_time_limit_change(text: &str) -> Result<TimeLimitChange, String> {
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    args.time
-        .iter()
-        .filter_map(|limit| limit.0.as_ref()?.note.as_ref())
-        .for_each(|note| output::print_stderr(note));
+    args.time.iter().filter_map(|limit| limit.0.as_ref()?.note.as_ref()).for_each(|note| output::print_stderr(note));
     let priority = |text: String| text.parse().map_or(Priority::Name(text.clone()), Priority::Number);
     let change = JobChange {
         name: args.name,
         priority: args.priority.map(priority),
-        time_limit: args
-            .time
-            .map(|TimeLimitChange(limit)| limit.map(|limit| Span::Text(format!("{}ms", limit.ms)))),
+        time_limit: args.time.map(|TimeLimitChange(limit)| limit.map(|limit| Span::Text(format!("{}ms", limit.ms)))),
         labels: None,
     };
     let done: Acknowledgement = client.send(Method::PATCH, jobs::job_target(id), &change)?;

@@ -20,8 +20,7 @@ pub struct Args {
 pub fn run(args: Args, options: &Options) -> CommandResult {
     let client = options.client()?;
     let id = args.job.resolve(&client)?;
-    let done: Acknowledgement =
-        client.send_without_body(Method::POST, jobs::job_target(id).segment("checkpoint"))?;
+    let done: Acknowledgement = client.send_without_body(Method::POST, jobs::job_target(id).segment("checkpoint"))?;
     output::print_stderr(&done.message);
     Ok(ExitStatus::SUCCESS)
 }

@@ -7,9 +7,7 @@ use crate::output;
 
 /// `muster completion`.
 #[derive(Debug, clap::Args)]
-#[command(
-    before_help = "Example:\n  muster completion bash > ~/.local/share/bash-completion/completions/muster"
-)]
+#[command(before_help = "Example:\n  muster completion bash > ~/.local/share/bash-completion/completions/muster")]
 pub struct Args {
     /// The shell to complete in
     #[arg(value_parser = clap::builder::EnumValueParser::<Shell>::new())]

@@ -72,8 +72,7 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
 
 /// Resolves the configuration and prints its warnings.
 pub fn load_config(flags: RawConfig, file: Option<&std::path::Path>) -> Result<Config, CliError> {
-    let config =
-        Config::load(flags, std::env::vars(), file).map_err(|error| CliError::usage(error.to_string()))?;
+    let config = Config::load(flags, std::env::vars(), file).map_err(|error| CliError::usage(error.to_string()))?;
     for warning in &config.warnings {
         output::print_stderr(&format!("warning: {warning}"));
     }

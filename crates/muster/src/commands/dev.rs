@@ -19,9 +19,7 @@ const NODE_REGISTRATION_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// `muster dev`.
 #[derive(Debug, Clone, Default, clap::Args)]
-#[command(
-    before_help = "Examples:\n  muster dev\n  muster dev --real --gpus 2     real processes on this machine"
-)]
+#[command(before_help = "Examples:\n  muster dev\n  muster dev --real --gpus 2     real processes on this machine")]
 pub struct Args {
     #[command(flatten)]
     common: ServerArgs,
@@ -90,16 +88,9 @@ fn nodes_summary(nodes: &InProcessNodes) -> String {
         InProcessNodes::Simulated(cluster) => {
             let nodes = cluster.registrations();
             let gpus: usize = nodes.iter().map(|node| node.gpus.len()).sum();
-            let model = nodes
-                .iter()
-                .flat_map(|node| &node.gpus)
-                .map(|gpu| gpu.model.as_str())
-                .next()
-                .unwrap_or("GPUs");
-            let (nodes, gpus) = (
-                units::count_text(nodes.len() as u64, "simulated node"),
-                units::count_text(gpus as u64, "GPU"),
-            );
+            let model = nodes.iter().flat_map(|node| &node.gpus).map(|gpu| gpu.model.as_str()).next().unwrap_or("GPUs");
+            let (nodes, gpus) =
+                (units::count_text(nodes.len() as u64, "simulated node"), units::count_text(gpus as u64, "GPU"));
             format!("{nodes} with {gpus} ({model})")
         }
     }

@@ -78,14 +78,11 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
         false => run_checks(&options.client()?),
     };
     output::list(&args.list, options.color, &COLUMNS, findings.clone(), &DoctorReport { checks: &findings })?;
-    let failed = |check: &str| {
-        findings.iter().any(|finding| finding.check == check && finding.result == CheckResult::Fail)
-    };
+    let failed =
+        |check: &str| findings.iter().any(|finding| finding.check == check && finding.result == CheckResult::Fail);
     match () {
         () if failed("server") => Ok(ExitStatus(Exit::Unreachable as u8)),
-        () if findings.iter().any(|finding| finding.result == CheckResult::Fail) => {
-            Ok(ExitStatus(Exit::Failed as u8))
-        }
+        () if findings.iter().any(|finding| finding.result == CheckResult::Fail) => Ok(ExitStatus(Exit::Failed as u8)),
         () => Ok(ExitStatus::SUCCESS),
     }
 }
@@ -97,8 +94,7 @@ fn run_checks(client: &Client) -> Vec<Finding> {
     {
         return vec![server_check(error)];
     }
-    let mut findings =
-        vec![ok_finding("server", format!("{} answers", client.server())), database_check(&health)];
+    let mut findings = vec![ok_finding("server", format!("{} answers", client.server())), database_check(&health)];
     match client.get::<ClusterStatus>("cluster/status") {
         Ok(status) => {
             findings.extend([version_check(&status), clock_check(&status), gpus_check(&status)]);
@@ -119,16 +115,11 @@ fn database_check(health: &Result<Health, CliError>) -> Finding {
     match health {
         Ok(health) if health.status == "healthy" => ok_finding(
             "database",
-            health
-                .role
-                .clone()
-                .map_or("healthy".to_string(), |role| format!("healthy; this server is {role}")),
+            health.role.clone().map_or("healthy".to_string(), |role| format!("healthy; this server is {role}")),
         ),
-        Ok(health) => fail_finding(
-            "database",
-            health.why.clone().unwrap_or_else(|| health.status.clone()),
-            DATABASE_HINT,
-        ),
+        Ok(health) => {
+            fail_finding("database", health.why.clone().unwrap_or_else(|| health.status.clone()), DATABASE_HINT)
+        }
         Err(error) => fail_finding("database", error.message.clone(), DATABASE_HINT),
     }
 }
@@ -176,9 +167,7 @@ fn devices_check(client: &Client) -> Finding {
     let impaired: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.health != "healthy").collect();
     let cooling: Vec<&Gpu> = gpus.iter().filter(|gpu| gpu.cooling_until.is_some()).collect();
     let mut found: Vec<String> = impaired.iter().map(|gpu| unhealthy_gpu_text(gpu)).collect();
-    found.extend(
-        cooling.iter().filter(|gpu| gpu.health == "healthy").map(|gpu| format!("{} cools down", gpu.id)),
-    );
+    found.extend(cooling.iter().filter(|gpu| gpu.health == "healthy").map(|gpu| format!("{} cools down", gpu.id)));
     match found.is_empty() {
         true => ok_finding("devices", format!("{} healthy", gpus.len())),
         false => warn_finding(
@@ -239,14 +228,8 @@ fn policies_check(client: &Client) -> Option<Finding> {
     if let Some(failing) = list.failures.iter().max_by_key(|failing| failing.jobs) {
         let jobs = units::count_text(list.failures.iter().map(|failing| failing.jobs).sum::<u64>(), "job");
         return Some(match failing.blocks {
-            true => fail_finding(
-                "policies",
-                format!("a failing policy blocks {jobs}: {}", failing.error),
-                POLICY_HINT,
-            ),
-            false => {
-                warn_finding("policies", format!("a policy fails for {jobs}: {}", failing.error), POLICY_HINT)
-            }
+            true => fail_finding("policies", format!("a failing policy blocks {jobs}: {}", failing.error), POLICY_HINT),
+            false => warn_finding("policies", format!("a policy fails for {jobs}: {}", failing.error), POLICY_HINT),
         });
     }
     (!active.is_empty()).then(|| ok_finding("policies", format!("{} active", active.len())))

@@ -150,8 +150,9 @@ fn parse_event(kind: &str, data: &str) -> Result<Event, CliError> {
             let problem: Problem = muster_json::from_str(data).map_err(unreadable)?;
             Err(stream_error(problem))
         }
-        "lagged" => Err(CliError::failed("the client was too slow and missed events")
-            .hint("begin again with `--after SEQ`")),
+        "lagged" => {
+            Err(CliError::failed("the client was too slow and missed events").hint("begin again with `--after SEQ`"))
+        }
         _ => muster_json::from_str(data).map_err(unreadable),
     }
 }

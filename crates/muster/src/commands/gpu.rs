@@ -112,10 +112,8 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
         }
         Verb::Partition(args) => {
             let partition = GpuPartition { profiles: args.profiles, why: args.why };
-            let gpu: Gpu =
-                client.send(Method::POST, gpu_target(&args.gpu).segment("partition"), &partition)?;
-            let parts =
-                instances_text(&gpu).map_or("whole".to_string(), |parts| format!("partitioned: {parts}"));
+            let gpu: Gpu = client.send(Method::POST, gpu_target(&args.gpu).segment("partition"), &partition)?;
+            let parts = instances_text(&gpu).map_or("whole".to_string(), |parts| format!("partitioned: {parts}"));
             output::print_stderr(&format!("`{}` is {parts}", gpu.id));
         }
     }

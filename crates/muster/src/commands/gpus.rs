@@ -87,9 +87,7 @@ fn columns_for(args: &ListArgs, rows: &[GpuModelRow]) -> &'static [Column<GpuMod
 fn gpus_left_in_quota(client: &Client, tenant: Option<String>) -> Result<u64, CliError> {
     let tenant = match tenant {
         Some(tenant) => tenant,
-        None => {
-            client.get::<CallerIdentity>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string())
-        }
+        None => client.get::<CallerIdentity>("whoami")?.tenant_id.unwrap_or_else(|| DEFAULT_TENANT.to_string()),
     };
     let tenant: Tenant = client.get(RequestTarget::new("tenants").segment(&tenant))?;
     let left = |quota: u64| quota.saturating_mul(1_000).saturating_sub(tenant.current_gpus.milli) / 1_000;

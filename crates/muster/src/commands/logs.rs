@@ -40,10 +40,7 @@ impl std::str::FromStr for RankSelection {
     fn from_str(text: &str) -> Result<RankSelection, String> {
         match text {
             "all" => Ok(RankSelection::All),
-            _ => text
-                .parse()
-                .map(RankSelection::Single)
-                .map_err(|_| format!("`{text}` is neither a number nor `all`")),
+            _ => text.parse().map(RankSelection::Single).map_err(|_| format!("`{text}` is neither a number nor `all`")),
         }
     }
 }
@@ -54,8 +51,9 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
     let id = args.job.resolve(&client)?;
     let job = jobs::fetch_job(&client, id)?;
     if job.array.is_some() {
-        return Err(CliError::usage(format!("{id} is an array"))
-            .hint(format!("name one of its jobs, for example `{id}.0`")));
+        return Err(
+            CliError::usage(format!("{id} is an array")).hint(format!("name one of its jobs, for example `{id}.0`"))
+        );
     }
     if args.follow {
         return follow_logs(&client, &args, job);
@@ -63,9 +61,7 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
     let attempt = args.attempt.unwrap_or(job.summary.attempts);
     if attempt == 0 {
         let message = format!("{id} has not started yet");
-        return Err(
-            CliError::new(Exit::Conflict, message).hint(format!("`muster why {id}`, or follow with `-f`"))
-        );
+        return Err(CliError::new(Exit::Conflict, message).hint(format!("`muster why {id}`, or follow with `-f`")));
     }
     let wanted = LogSelection { job: id, attempt, ranks: selected_ranks(args.rank, &job)? };
     LogTail::default().print_available(&client, &wanted)?;

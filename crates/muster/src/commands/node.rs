@@ -223,10 +223,7 @@ fn fence(client: &Client, args: &IrreversibleNodeArgs) -> CommandResult {
 }
 
 fn remove(client: &Client, args: &IrreversibleNodeArgs) -> CommandResult {
-    confirm::require_confirmation(
-        Consent::from(args.yes),
-        &format!("remove {}", args.change.nodes.join(", ")),
-    )?;
+    confirm::require_confirmation(Consent::from(args.yes), &format!("remove {}", args.change.nodes.join(", ")))?;
     for node in &args.change.nodes {
         let done: Acknowledgement = client.send_without_body(Method::DELETE, node_target(node))?;
         output::print_stderr(&done.message);
@@ -278,11 +275,7 @@ fn card(node: &Node) -> Card {
         .field("cpus", format!("{} free of {}", node.available_cpu_cores, node.cpu_cores))
         .field(
             "memory",
-            format!(
-                "{} free of {}",
-                units::memory_text(node.available_memory_mb),
-                units::memory_text(node.memory_mb)
-            ),
+            format!("{} free of {}", units::memory_text(node.available_memory_mb), units::memory_text(node.memory_mb)),
         )
         .field("jobs", node.jobs.join(" "))
         .field_if_some("rack", node.rack.clone())

@@ -137,10 +137,7 @@ fn state_text(job: &JobSummary) -> String {
         (count(&["cancelled"]), "cancelled"),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-    counts
-        .map(|(count, word)| format!("{} {word}", units::thousands_text(count)))
-        .collect::<Vec<_>>()
-        .join(", ")
+    counts.map(|(count, word)| format!("{} {word}", units::thousands_text(count))).collect::<Vec<_>>().join(", ")
 }
 
 fn gpus_text(job: &JobSummary) -> String {

@@ -28,14 +28,9 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
 fn receipts_text(receipts: &ReceiptList) -> String {
     let job = &receipts.job_id;
     let mut lines = Vec::new();
+    lines.extend(receipts.lost.iter().map(|one| format!("preempted by {}: {}", one.by_job_id, receipt_text(one))));
     lines.extend(
-        receipts.lost.iter().map(|one| format!("preempted by {}: {}", one.by_job_id, receipt_text(one))),
-    );
-    lines.extend(
-        receipts
-            .caused
-            .iter()
-            .map(|one| format!("{} was preempted by this job: {}", one.job_id, receipt_text(one))),
+        receipts.caused.iter().map(|one| format!("{} was preempted by this job: {}", one.job_id, receipt_text(one))),
     );
     if lines.is_empty() {
         return format!("{job} was neither victim nor preemptor\n");

@@ -38,9 +38,7 @@ pub struct Args {
 /// Submits and follows the job; returns its exit code.
 pub fn run(args: Args, options: &Options) -> CommandResult {
     if args.job.array.is_some() {
-        return Err(
-            CliError::usage("`run` follows one job").hint("use `muster submit --array …` and `muster wait`")
-        );
+        return Err(CliError::usage("`run` follows one job").hint("use `muster submit --array …` and `muster wait`"));
     }
     let client = options.client()?;
     let mut waiter = Waiter::new(&client, None)?;
@@ -57,12 +55,7 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
 
 /// Follows each attempt until the job has ended. A stream also ends if the server restarts: then the job is still
 /// active, and following resumes at the last offset.
-fn follow_job(
-    client: &Client,
-    id: JobId,
-    quiet: bool,
-    waiter: &mut Waiter,
-) -> Result<WaitOutcome<Box<Job>>, CliError> {
+fn follow_job(client: &Client, id: JobId, quiet: bool, waiter: &mut Waiter) -> Result<WaitOutcome<Box<Job>>, CliError> {
     let mut reporter = StatusReporter::default();
     let mut tail = LogTail::default();
     loop {

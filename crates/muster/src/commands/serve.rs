@@ -81,11 +81,7 @@ impl ServerArgs {
     }
 
     pub fn interpreter(&self) -> StarlarkInterpreter {
-        if self.without_policies {
-            StarlarkInterpreter::disabled()
-        } else {
-            StarlarkInterpreter::for_live_decisions()
-        }
+        if self.without_policies { StarlarkInterpreter::disabled() } else { StarlarkInterpreter::for_live_decisions() }
     }
 }
 
@@ -110,9 +106,8 @@ pub fn run_as_scheduler(words: &[OsString]) -> CommandResult {
 
 /// The simulated cluster of the configuration.
 pub fn simulated_cluster(config: &Config) -> Result<Option<Cluster>, CliError> {
-    let load = |file: &PathBuf| {
-        Cluster::load(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))
-    };
+    let load =
+        |file: &PathBuf| Cluster::load(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())));
     config.cluster.as_ref().map(load).transpose()
 }
 
@@ -134,8 +129,7 @@ pub fn start_server(
     let simulation: Option<Arc<dyn Interpreter>> = Some(Arc::new(StarlarkInterpreter::for_simulation()));
     let simulator = WhatIfSimulator { interpreter: simulation.clone() };
     let whatif_replay: Option<Arc<Mutex<dyn WhatIfReplay>>> = Some(Arc::new(Mutex::new(simulator)));
-    let adapters =
-        Adapters { whatif_replay, interpreter: interpreter.clone(), shadow_interpreter: simulation };
+    let adapters = Adapters { whatif_replay, interpreter: interpreter.clone(), shadow_interpreter: simulation };
     let failed = |error: server::StartError| CliError::failed(error.to_string());
     let mut running = server::start(config, nodes, adapters).map_err(failed)?;
     let limit = config.start_timeout_ms.map(|ms| Duration::from_millis(ms as u64));
@@ -152,8 +146,7 @@ pub fn start_server(
 
 /// With authentication by tokens, the first start creates an administrator's token and prints its file once.
 pub fn show_first_token(running: &RunningServer, config: &Config) -> Result<(), CliError> {
-    let created =
-        server::bootstrap_token(running, config).map_err(|error| CliError::failed(error.to_string()))?;
+    let created = server::bootstrap_token(running, config).map_err(|error| CliError::failed(error.to_string()))?;
     let file = muster_server::identity::admin_token_path(&config.data_dir);
     if created.is_some() {
         output::print_stderr(&format!("the administrator's token is in {}", file.display()));

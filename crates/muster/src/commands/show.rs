@@ -41,16 +41,12 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
 fn job_card(job: &Job, attempts: &[Attempt]) -> Card {
     let card = identity_fields(job);
     // For an array these fields would be those of its first job.
-    let card = if job.array.is_some() {
-        card
-    } else {
-        time_fields(placement_fields(card, job, attempts), &job.summary)
-    };
+    let card =
+        if job.array.is_some() { card } else { time_fields(placement_fields(card, job, attempts), &job.summary) };
     let (ended, current): (Vec<&Attempt>, Vec<&Attempt>) =
         attempts.iter().partition(|attempt| attempt.ended_at.is_some());
     let waits = current.is_empty() && matches!(job.summary.phase.as_str(), "Queued" | "Held");
-    let title =
-        if waits || !current.is_empty() && !ended.is_empty() { "former attempts" } else { "attempts" };
+    let title = if waits || !current.is_empty() && !ended.is_empty() { "former attempts" } else { "attempts" };
     spec_fields(card, job)
         .field("attempt", joined_lines(current.into_iter().map(attempt_line)))
         .field(title, joined_lines(ended.into_iter().map(attempt_line)))
@@ -101,10 +97,7 @@ fn time_fields(card: Card, summary: &JobSummary) -> Card {
         .field_if_some("preempted", counted(summary.preempted_count).map(times_text))
         .field_if_some("restarted", counted(summary.restart_count).map(times_text))
         .field_if_some("requeued", counted(summary.requeue_count).map(times_text))
-        .field(
-            "gpu-hours",
-            if summary.gpu_hours > 0.0 { format!("{:.4}", summary.gpu_hours) } else { String::new() },
-        )
+        .field("gpu-hours", if summary.gpu_hours > 0.0 { format!("{:.4}", summary.gpu_hours) } else { String::new() })
 }
 
 fn spec_fields(card: Card, job: &Job) -> Card {
@@ -137,11 +130,7 @@ fn task_line(task: &Task) -> String {
     if task.gpu_memory_mb > 0 {
         parts.push(format!("with {}", units::memory_text(task.gpu_memory_mb)));
     }
-    parts.push(format!(
-        "and {}, {}",
-        units::count_text(task.cpu_cores, "core"),
-        units::memory_text(task.memory_mb)
-    ));
+    parts.push(format!("and {}, {}", units::count_text(task.cpu_cores, "core"), units::memory_text(task.memory_mb)));
     let each = parts.join(" ");
     match (task.count, task.max_count) {
         (1, None) => each,
@@ -164,8 +153,8 @@ fn command_line(job: &Job) -> String {
 }
 
 fn shell_quoted(word: &str) -> String {
-    let plain = !word.is_empty()
-        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&byte));
+    let plain =
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&byte));
     if plain { word.to_string() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 

@@ -132,12 +132,8 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
             print_warnings(&tenant);
         }
         Verb::Rm(args) => {
-            confirm::require_confirmation(
-                Consent::from(args.yes),
-                &format!("remove tenant {}", args.tenant),
-            )?;
-            let done: Acknowledgement =
-                client.send_without_body(Method::DELETE, tenant_target(&args.tenant))?;
+            confirm::require_confirmation(Consent::from(args.yes), &format!("remove tenant {}", args.tenant))?;
+            let done: Acknowledgement = client.send_without_body(Method::DELETE, tenant_target(&args.tenant))?;
             output::print_stderr(&done.message);
         }
     }
@@ -159,17 +155,13 @@ fn print_warnings(tenant: &Tenant) {
 /// Guaranteed GPUs, of any model and of single models.
 fn guaranteed_gpus_text(tenant: &Tenant) -> Option<String> {
     let models = tenant.guaranteed_gpus_by_model.iter().map(|(model, gpus)| format!("{gpus} {model}"));
-    let all: Vec<String> =
-        tenant.guaranteed_gpus.map(|gpus| gpus.to_string()).into_iter().chain(models).collect();
+    let all: Vec<String> = tenant.guaranteed_gpus.map(|gpus| gpus.to_string()).into_iter().chain(models).collect();
     (!all.is_empty()).then(|| all.join(" + "))
 }
 
 fn budget_text(tenant: &Tenant) -> Option<String> {
-    let part =
-        |used: f64, limit: f64| format!("{} of {}", units::amount_text(used), units::amount_text(limit));
-    let hours = tenant
-        .budget_gpu_hours
-        .map(|limit| format!("{} GPU-hours used", part(tenant.spent_gpu_hours, limit)));
+    let part = |used: f64, limit: f64| format!("{} of {}", units::amount_text(used), units::amount_text(limit));
+    let hours = tenant.budget_gpu_hours.map(|limit| format!("{} GPU-hours used", part(tenant.spent_gpu_hours, limit)));
     let energy = tenant.budget_kwh.map(|limit| format!("{} kWh used", part(tenant.spent_kwh, limit)));
     let cost = tenant.budget_cost.map(|limit| format!("{} spent", part(tenant.spent_cost, limit)));
     let lines: Vec<String> = hours.into_iter().chain(energy).chain(cost).collect();
@@ -234,10 +226,7 @@ fn tenant_card(tenant: &Tenant) -> Card {
         .field("fair share", fair_share_text(tenant))
         .field("past usage", decayed_usage_text(tenant))
         .field("gpus", usage_text(tenant.current_gpus, tenant.max_gpus))
-        .field_if_some(
-            "by model",
-            by_model_text(&tenant.max_gpus_by_model).map(|quota| format!("at most {quota}")),
-        )
+        .field_if_some("by model", by_model_text(&tenant.max_gpus_by_model).map(|quota| format!("at most {quota}")))
         .field_if_some("guaranteed", guarantees_text(tenant))
         .field("warning", tenant.warnings.join("\n"))
         .field_if_some(
@@ -306,11 +295,7 @@ fn user_limits_text(tenant: &Tenant) -> Option<String> {
 
 fn preemption_text(tenant: &Tenant) -> String {
     let may = |yes: bool| if yes { "may" } else { "may not" };
-    format!(
-        "{} be preempted, {} preempt others",
-        may(tenant.allow_preemption),
-        may(tenant.can_preempt_others)
-    )
+    format!("{} be preempted, {} preempt others", may(tenant.allow_preemption), may(tenant.can_preempt_others))
 }
 
 fn usage_cell(used: impl Display, limit: Option<u64>) -> Cell {

@@ -78,9 +78,7 @@ const COLUMNS: [Column<Token>; 7] = [
     Column::new("ROLE", |token| token.role.as_str().into()),
     Column::new("TENANT", |token| Cell::or_dash(token.tenant_id.clone())),
     Column::new("MADE", |token| units::localize_timestamps(&token.created_at).into()),
-    Column::new("EXPIRES", |token| {
-        Cell::or_dash(token.expires_at.as_deref().map(units::localize_timestamps))
-    }),
+    Column::new("EXPIRES", |token| Cell::or_dash(token.expires_at.as_deref().map(units::localize_timestamps))),
     Column::wide("MAX-PRIORITY", |token| Cell::or_dash(token.max_priority)),
 ];
 
@@ -94,8 +92,8 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
         Verb::Create(args) => return create(&client, args),
         Verb::Rm(args) => {
             confirm::require_confirmation(Consent::from(args.yes), &format!("revoke token {}", args.token))?;
-            let done: Acknowledgement = client
-                .send_without_body(Method::DELETE, RequestTarget::new("tokens").segment(&args.token))?;
+            let done: Acknowledgement =
+                client.send_without_body(Method::DELETE, RequestTarget::new("tokens").segment(&args.token))?;
             output::print_stderr(&done.message);
         }
     }

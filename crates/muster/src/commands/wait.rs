@@ -57,10 +57,7 @@ fn report_held(job: &Job) -> bool {
     let held = job.summary.phase == "Held" && job.array.is_none();
     if held {
         let id = &job.summary.id;
-        output::print_stderr(&format!(
-            "{id} is held: {}; `muster release {id}` queues it again",
-            job.summary.message
-        ));
+        output::print_stderr(&format!("{id} is held: {}; `muster release {id}` queues it again", job.summary.message));
     }
     held
 }

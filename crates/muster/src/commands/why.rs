@@ -34,8 +34,7 @@ fn why_text(why: &JobExplanation, now_ms: i64) -> String {
         lines.extend(blocker_lines(why, now_ms));
         lines.extend(holder_lines(why, now_ms));
     }
-    let placement =
-        why.score.as_ref().and_then(|score| placement_display::placement_summary(&why.nodes, score));
+    let placement = why.score.as_ref().and_then(|score| placement_display::placement_summary(&why.nodes, score));
     lines.extend(placement.map(|placement| format!("Placed on {placement}")));
     lines.extend(priority_line(why));
     match shows_phases(why) {
@@ -255,11 +254,7 @@ mod tests {
             gpus: 8,
             holders: Vec::new(),
             other_holders: 0,
-            sooner_with: vec![JobRemedy {
-                words: "4 GPUs".into(),
-                keeps_its_place: false,
-                change: Default::default(),
-            }],
+            sooner_with: vec![JobRemedy { words: "4 GPUs".into(), keeps_its_place: false, change: Default::default() }],
             may_change: true,
             ahead: vec![JobAhead {
                 job_id: "job-3".into(),
@@ -318,14 +313,11 @@ Try: `muster release job-7`
     #[test]
     fn no_start_range_is_shown_when_past_ranges_were_wrong() {
         let mut why = waiting();
-        (why.expected_start, why.no_estimate) =
-            (None, Some("only 0 of the last 20 start ranges were right".into()));
+        (why.expected_start, why.no_estimate) = (None, Some("only 0 of the last 20 start ranges were right".into()));
         let text = why_text(&why, 40_000_000);
         assert!(!text.contains("Expected start"), "{text}");
         assert!(
-            text.contains(
-                "No estimate yet: only 0 of the last 20 start ranges were right\nReservation: starts by"
-            ),
+            text.contains("No estimate yet: only 0 of the last 20 start ranges were right\nReservation: starts by"),
             "{text}"
         );
     }
@@ -342,8 +334,7 @@ Try: `muster release job-7`
             ongoing: false,
             sentence: sentence.into(),
         };
-        why.phases =
-            vec![phase("waited", 33_240_000, "waited 14m: quota"), phase("ran", 34_080_000, "ran 4m on n1")];
+        why.phases = vec![phase("waited", 33_240_000, "waited 14m: quota"), phase("ran", 34_080_000, "ran 4m on n1")];
         let text = why_text(&why, 40_000_000);
         assert!(text.contains("\nPhases\n09:14:00  waited 14m: quota\n09:28:00  ran 4m on n1\n"), "{text}");
     }

@@ -77,8 +77,7 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
             output::list(&args.list, options.color, &COLUMNS, windows.windows.clone(), &windows)?;
         }
         Verb::Add(args) => {
-            let window: Window =
-                client.send(Method::POST, RequestTarget::new("windows"), &window_spec(args))?;
+            let window: Window = client.send(Method::POST, RequestTarget::new("windows"), &window_spec(args))?;
             let running = match window.jobs.len() {
                 0 => String::new(),
                 _ => format!("; jobs still running: {}", window.jobs.join(" ")),
@@ -86,8 +85,8 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
             output::print_stderr(&format!("window `{}` is booked{running}", window.name));
         }
         Verb::Rm(args) => {
-            let done: Acknowledgement = client
-                .send_without_body(Method::DELETE, RequestTarget::new("windows").segment(&args.name))?;
+            let done: Acknowledgement =
+                client.send_without_body(Method::DELETE, RequestTarget::new("windows").segment(&args.name))?;
             output::print_stderr(&done.message);
         }
     }

@@ -74,10 +74,7 @@ mod tests {
     #[test]
     fn host_port_and_base_path_are_parsed() {
         let address: ServerAddress = "https://gpu.example.org/muster/".parse().unwrap();
-        assert_eq!(
-            (address.host.as_str(), address.port, address.base.as_str()),
-            ("gpu.example.org", 443, "/muster")
-        );
+        assert_eq!((address.host.as_str(), address.port, address.base.as_str()), ("gpu.example.org", 443, "/muster"));
         assert!(address.tls && !address.loopback);
         let address: ServerAddress = "[::1]:9000".parse().unwrap();
         assert_eq!((address.authority(), address.loopback), ("[::1]:9000".to_string(), true));

@@ -57,21 +57,12 @@ mod tests {
     use super::*;
 
     fn token() -> String {
-        let new_token = NewToken {
-            name: "ann".into(),
-            role: Role::Admin,
-            tenant: None,
-            expires_at: None,
-            priority_max: None,
-        };
+        let new_token =
+            NewToken { name: "ann".into(), role: Role::Admin, tenant: None, expires_at: None, priority_max: None };
         mint(new_token, Timestamp(0)).unwrap().1.reveal().to_string()
     }
 
-    fn resolve_for(
-        server: &str,
-        variable: Option<String>,
-        data_dir: &Path,
-    ) -> Result<Option<Secret>, CliError> {
+    fn resolve_for(server: &str, variable: Option<String>, data_dir: &Path) -> Result<Option<Secret>, CliError> {
         resolve(None, variable, data_dir, &server.parse().unwrap())
     }
 
@@ -85,8 +76,7 @@ mod tests {
 
     #[test]
     fn a_damaged_token_is_noticed_before_it_is_sent() {
-        let error =
-            resolve_for("http://127.0.0.1:1", Some("mst_x".into()), Path::new("/nowhere")).unwrap_err();
+        let error = resolve_for("http://127.0.0.1:1", Some("mst_x".into()), Path::new("/nowhere")).unwrap_err();
         assert_eq!(error.exit, Exit::Usage);
     }
 

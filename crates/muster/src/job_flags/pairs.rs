@@ -16,9 +16,7 @@ impl FromStr for KeyValue {
 
     fn from_str(text: &str) -> Result<KeyValue, String> {
         match text.split_once('=') {
-            Some((key, value)) if !key.is_empty() => {
-                Ok(KeyValue { key: key.to_string(), value: value.to_string() })
-            }
+            Some((key, value)) if !key.is_empty() => Ok(KeyValue { key: key.to_string(), value: value.to_string() }),
             _ => Err(format!("`{text}` is not KEY=VALUE")),
         }
     }

@@ -12,15 +12,9 @@ struct JobFlagsCommand {
 
 fn job(line: &str) -> Result<SubmitJob, CliError> {
     let server = "http://far.example.org".parse().unwrap();
-    let options = Options {
-        connection: Connection { server, token: None, ca_file: None },
-        color: false,
-        terminal: false,
-    };
-    JobFlagsCommand::try_parse_from(std::iter::once("x").chain(line.split_whitespace()))
-        .unwrap()
-        .job
-        .into_job(&options)
+    let options =
+        Options { connection: Connection { server, token: None, ca_file: None }, color: false, terminal: false };
+    JobFlagsCommand::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).unwrap().job.into_job(&options)
 }
 
 #[test]

@@ -31,10 +31,8 @@ impl Card {
 
     /// Two columns: name and value.
     pub fn csv(&self) -> String {
-        let lines = self
-            .fields
-            .iter()
-            .map(|(name, value)| csv::csv_line([name.to_string(), value.clone()].into_iter()));
+        let lines =
+            self.fields.iter().map(|(name, value)| csv::csv_line([name.to_string(), value.clone()].into_iter()));
         lines.collect()
     }
 }

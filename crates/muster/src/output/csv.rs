@@ -4,8 +4,7 @@ use super::table::Column;
 
 pub fn csv_text<T>(columns: &[&Column<T>], rows: &[T], headers: bool) -> String {
     let titles = headers.then(|| csv_line(columns.iter().map(|column| column.title.to_string())));
-    let lines =
-        rows.iter().map(|row| csv_line(columns.iter().map(|column| csv_value(&(column.cell)(row).text))));
+    let lines = rows.iter().map(|row| csv_line(columns.iter().map(|column| csv_value(&(column.cell)(row).text))));
     titles.into_iter().chain(lines).collect()
 }
 
@@ -35,9 +34,6 @@ mod tests {
     fn special_characters_and_formulas_are_quoted() {
         let column: Column<&str> = Column::new("NAME", |row| Cell::from(*row));
         let rows = ["plain", "a,b", "say \"hi\"", "", "=1+1", "-3"];
-        assert_eq!(
-            csv_text(&[&column], &rows, true),
-            "NAME\nplain\n\"a,b\"\n\"say \"\"hi\"\"\"\n\n'=1+1\n-3\n"
-        );
+        assert_eq!(csv_text(&[&column], &rows, true), "NAME\nplain\n\"a,b\"\n\"say \"\"hi\"\"\"\n\n'=1+1\n-3\n");
     }
 }

@@ -166,8 +166,7 @@ mod tests {
 
     #[test]
     fn colours_do_not_move_columns() {
-        let chosen =
-            select_columns(&COLUMNS, &["gpus".to_string(), "NAME".to_string()], Format::Table).unwrap();
+        let chosen = select_columns(&COLUMNS, &["gpus".to_string(), "NAME".to_string()], Format::Table).unwrap();
         assert_eq!(table_text(&chosen, &[("a", 8)], false, true), "\x1b[32m8\x1b[0m  a\n");
     }
 

@@ -134,7 +134,6 @@ struct Submitted {
 }
 
 fn job_id(body: &str) -> JobId {
-    let submitted: Submitted =
-        muster_json::from_str(body).unwrap_or_else(|problem| panic!("{problem}: {body}"));
+    let submitted: Submitted = muster_json::from_str(body).unwrap_or_else(|problem| panic!("{problem}: {body}"));
     submitted.job_id
 }

@@ -92,10 +92,7 @@ fn kill_repeatedly(folder: &Path, database: Option<&str>, store: &StoreConfig) {
     let journal = replay(store);
     assert_eq!(journal.len(), jobs.len(), "jobs in the journal, and keys that were submitted");
     for (key, job) in &jobs {
-        assert!(
-            journal.contains_key(job),
-            "{key} was acknowledged as {job}, which the journal does not have"
-        );
+        assert!(journal.contains_key(job), "{key} was acknowledged as {job}, which the journal does not have");
     }
     println!("{kills} kills: {} jobs, 0 lost, 0 duplicated", jobs.len());
 }

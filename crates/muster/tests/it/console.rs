@@ -52,13 +52,8 @@ impl Console {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut shell = bash(&folder, writer);
         let shell_input = shell.stdin.take().unwrap();
-        let mut console = Console {
-            shell,
-            shell_input,
-            shell_output: read_in_background(reader),
-            servers: Vec::new(),
-            folder,
-        };
+        let mut console =
+            Console { shell, shell_input, shell_output: read_in_background(reader), servers: Vec::new(), folder };
         console.run_command(HELPERS);
         console
     }
@@ -67,11 +62,7 @@ impl Console {
     pub fn serve(&mut self, words: &[&str]) {
         let server = Server::start(words, &self.folder);
         let data_dir = self.folder.join("data");
-        self.run_command(&format!(
-            "export MUSTER_SERVER={} MUSTER_DATA_DIR={}",
-            server.url,
-            data_dir.display()
-        ));
+        self.run_command(&format!("export MUSTER_SERVER={} MUSTER_DATA_DIR={}", server.url, data_dir.display()));
         self.servers.push(server);
     }
 
@@ -145,9 +136,7 @@ fn bash(folder: &Path, output: PipeWriter) -> Child {
     let path = format!("{}:{}", folder.join("bin").display(), std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("bash");
     command.args(["--norc", "--noprofile"]).current_dir(folder).env("PATH", path).env("HOME", folder);
-    for (name, _) in
-        std::env::vars().filter(|(name, _)| name.starts_with("MUSTER_") || name.starts_with("GPU_SCHED"))
-    {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("MUSTER_") || name.starts_with("GPU_SCHED")) {
         command.env_remove(name);
     }
     command.stdin(Stdio::piped()).stdout(output.try_clone().unwrap()).stderr(output).spawn().unwrap()

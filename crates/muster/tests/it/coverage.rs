@@ -67,16 +67,14 @@ fn every_met_row_names_an_existing_test() {
         let found = row.shown_by.split([',', ';']).any(|name| reference_exists(name.trim()));
         (!found).then(|| format!("{}: nothing of `{}` exists", row.id, row.shown_by))
     };
-    let missing: Vec<String> =
-        rows().iter().filter(|row| row.status == "**met**").filter_map(missing).collect();
+    let missing: Vec<String> = rows().iter().filter(|row| row.status == "**met**").filter_map(missing).collect();
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
 #[test]
 fn every_path_of_a_row_that_is_met_exists() {
     for row in rows().iter().filter(|row| row.status == "**met**") {
-        for word in row.shown_by.split([' ', ',', ';', '`', '(', ')']).filter(|word| looks_like_a_path(word))
-        {
+        for word in row.shown_by.split([' ', ',', ';', '`', '(', ')']).filter(|word| looks_like_a_path(word)) {
             assert!(reference_exists(word), "{}: there is no `{word}`", row.id);
         }
     }
@@ -106,8 +104,7 @@ fn reference_exists(name: &str) -> bool {
     let exists = |folder: &&str| {
         extensions.iter().any(|extension| root().join(folder).join(format!("{path}{extension}")).exists())
     };
-    let parent_exists =
-        || Path::new(path).parent().is_some_and(|folder| root().join("crates").join(folder).exists());
+    let parent_exists = || Path::new(path).parent().is_some_and(|folder| root().join("crates").join(folder).exists());
     SUITES.iter().any(|suite| name.starts_with(suite))
         || !path.is_empty() && folders.iter().any(exists)
         || name.contains(['{', '*']) && parent_exists()

@@ -68,25 +68,15 @@ fn multi_tenant_support() {
 fn priority_based_queueing() {
     let mut console = cluster("priority");
     for _ in 0..2 {
-        run_ok(
-            &mut console,
-            &format!("muster submit --gpus 4 --priority high {LONG_RUNTIME} -- python a.py"),
-        );
+        run_ok(&mut console, &format!("muster submit --gpus 4 --priority high {LONG_RUNTIME} -- python a.py"));
     }
     run_ok(&mut console, "until_state job-1 Running; until_state job-2 Running");
     for priority in ["low", "medium"] {
-        run_ok(
-            &mut console,
-            &format!("muster submit --gpus 4 --priority {priority} {SHORT_RUNTIME} -- python b.py"),
-        );
+        run_ok(&mut console, &format!("muster submit --gpus 4 --priority {priority} {SHORT_RUNTIME} -- python b.py"));
     }
     // The later job has the higher priority and is first in the queue.
     run_ok(&mut console, "muster cancel job-1");
-    assert_output_contains(
-        &mut console,
-        "muster wait job-3 job-4 --timeout 60s",
-        &["job-3 done", "job-4 done"],
-    );
+    assert_output_contains(&mut console, "muster wait job-3 job-4 --timeout 60s", &["job-3 done", "job-4 done"]);
     let started = |console: &mut Console, job: &str| {
         let shown = run_ok(console, &format!("muster show {job} -o json"));
         let line = shown.lines().find(|line| line.contains("\"started_at\"")).unwrap().to_string();
@@ -107,11 +97,7 @@ fn resource_allocation() {
         "curl -sS $MUSTER_SERVER/api/v1/allocations",
         &["\"job_id\":\"job-1\"", "\"job_id\":\"job-2\""],
     );
-    assert_output_contains(
-        &mut console,
-        "curl -sS $MUSTER_SERVER/api/v1/cluster/status",
-        &["\"available_gpus\":2"],
-    );
+    assert_output_contains(&mut console, "curl -sS $MUSTER_SERVER/api/v1/cluster/status", &["\"available_gpus\":2"]);
 }
 
 #[test]
@@ -121,16 +107,9 @@ fn preemption_support() {
         run_ok(&mut console, "muster submit --gpus 4 --annotation muster.sim/runtime=3s -- python train.py");
     }
     run_ok(&mut console, "until_state job-1 Running; until_state job-2 Running");
-    run_ok(
-        &mut console,
-        &format!("muster submit --gpus 4 --priority critical {SHORT_RUNTIME} -- python serve.py"),
-    );
+    run_ok(&mut console, &format!("muster submit --gpus 4 --priority critical {SHORT_RUNTIME} -- python serve.py"));
     assert_output_contains(&mut console, "muster wait job-3 --timeout 30s", &["job-3 done"]);
-    assert_output_contains(
-        &mut console,
-        "muster wait job-1 job-2 --timeout 60s",
-        &["job-1 done", "job-2 done"],
-    );
+    assert_output_contains(&mut console, "muster wait job-1 job-2 --timeout 60s", &["job-1 done", "job-2 done"]);
     assert_output_contains(&mut console, "muster show job-1; muster show job-2", &["preempted    once"]);
 }
 
@@ -139,9 +118,7 @@ fn rest_api() {
     let mut console = cluster("rest");
     assert_output_contains(&mut console, "curl -sS $MUSTER_SERVER/health", &["healthy"]);
     let body = r#"{"tenant_id":"default","name":"api-job","gpu_count":1,"image":"nvidia/cuda:12.0-base"}"#;
-    let submit = format!(
-        "curl -sS -X POST $MUSTER_SERVER/api/v1/jobs -H 'Content-Type: application/json' -d '{body}'"
-    );
+    let submit = format!("curl -sS -X POST $MUSTER_SERVER/api/v1/jobs -H 'Content-Type: application/json' -d '{body}'");
     assert_output_contains(&mut console, &submit, &["\"job_id\":\"job-1\"", "submitted"]);
     assert_output_contains(&mut console, "curl -sS $MUSTER_SERVER/api/v1/jobs/job-1", &["api-job"]);
     assert_output_contains(&mut console, "curl -sS $MUSTER_SERVER/api/v1/openapi.json", &["\"openapi\":\"3"]);
@@ -216,9 +193,8 @@ fn documentation() {
 fn paths(text: &str) -> Vec<&str> {
     let quoted = text.split('`').skip(1).step_by(2);
     let begins = ["docs/", "crates/", "policies/", "scripts/", "config/"];
-    let is_path = |word: &&str| {
-        begins.iter().any(|begin| word.starts_with(begin)) && !word.contains([' ', '*', '{', '\n'])
-    };
+    let is_path =
+        |word: &&str| begins.iter().any(|begin| word.starts_with(begin)) && !word.contains([' ', '*', '{', '\n']);
     quoted.filter(is_path).collect()
 }
 

@@ -45,12 +45,7 @@ pub fn run_demo() {
     let mut demo = std::process::Command::new(root().join("scripts/demo.sh"));
     let output = demo.env("MUSTER_BIN", env!("CARGO_BIN_EXE_muster")).output().unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{}\n{shown}\n{}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}\n{shown}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
     for word in ["QuotaTenant", "urgent", "tenant.create", "Done. `make run`"] {
         assert!(shown.contains(word), "the demo does not print `{word}`:\n{shown}");
     }

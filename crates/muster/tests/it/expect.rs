@@ -61,8 +61,7 @@ fn varies(word: &str) -> bool {
     let dated = shape.contains("0000-00-00") || shape.contains("00:00:00") || shape == "0".repeat(13);
     let span = shape.trim_start_matches('0') == "s" || shape.trim_start_matches('0').starts_with("ms");
     let hours = shape == "0.0000" || shape == "0.00";
-    let token =
-        bare.strip_prefix('t').is_some_and(|id| id.len() == 10 && id.chars().all(|c| c.is_ascii_hexdigit()));
+    let token = bare.strip_prefix('t').is_some_and(|id| id.len() == 10 && id.chars().all(|c| c.is_ascii_hexdigit()));
     let local = ["127.0.0.1:", "mst_", "/tmp/"].iter().any(|prefix| bare.contains(prefix));
     dated || (span && shape.len() > 1) || hours || token || local
 }

@@ -31,8 +31,7 @@ fn sampled_policies() -> Vec<Hostile> {
     let all = corpus::all();
     assert!(all.len() >= 300, "only {} policies were found", all.len());
     let every = if std::env::var(VARIABLE).is_ok_and(|word| word == "all") { 1 } else { SAMPLE_EVERY };
-    let (only_worker, others): (Vec<Hostile>, Vec<Hostile>) =
-        all.into_iter().partition(|one| one.only_worker);
+    let (only_worker, others): (Vec<Hostile>, Vec<Hostile>) = all.into_iter().partition(|one| one.only_worker);
     only_worker.into_iter().step_by(every).chain(others.into_iter().step_by(every)).collect()
 }
 
@@ -77,11 +76,7 @@ fn submit_and_wait_for_call(session: &Session, hostile: &Hostile, (calls, failur
         assert!(Instant::now() < until, "{}: the policy was not called for the job", hostile.title);
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(
-        hostile.harmless || policy_metric(session, "failures") > failures,
-        "{}: the call succeeded",
-        hostile.title
-    );
+    assert!(hostile.harmless || policy_metric(session, "failures") > failures, "{}: the call succeeded", hostile.title);
 }
 
 /// The value of a metric of `admit`; 0 before the first call.
@@ -151,10 +146,7 @@ fn a_bundle_that_kills_its_worker_is_suspended_and_the_server_continues() {
     let job = session.run_ok("submit --gpus 1 --annotation muster.sim/runtime=200ms -- work");
     let job = job.trim();
     let why = session.wait_for_output(&format!("why {job}"), "the bundle is suspended");
-    assert!(
-        why.contains("failed 3 times within 10 minutes; last failure: it exceeded its memory limit"),
-        "{why}"
-    );
+    assert!(why.contains("failed 3 times within 10 minutes; last failure: it exceeded its memory limit"), "{why}");
 
     // The suspension shows in the list, the details, the health check, the metrics and the log.
     assert!(session.run_ok("policy ls").contains("suspended"));

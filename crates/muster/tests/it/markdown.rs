@@ -72,13 +72,7 @@ fn console(lines: &[&str], start: usize, end: usize) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for (index, line) in lines.iter().enumerate().take(end).skip(start) {
         if let Some(command) = line.strip_prefix("$ ") {
-            steps.push(Step {
-                command: command.to_string(),
-                output: None,
-                code: 0,
-                line: index,
-                end: index + 1,
-            });
+            steps.push(Step { command: command.to_string(), output: None, code: 0, line: index, end: index + 1 });
             continue;
         }
         let Some(step) = steps.last_mut() else { continue };

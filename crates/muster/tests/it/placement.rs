@@ -70,24 +70,15 @@ fn the_published_policies_give_the_published_numbers() {
         assert_eq!(seeds.len(), 10, "{ours}");
         for ran in seeds {
             let name = (theirs.to_string(), ran.seed);
-            assert!(
-                (ran.alloc_at_130 - allocs[&name]).abs() <= ROUNDING,
-                "{} for {name:?}: {ran:?}",
-                allocs[&name]
-            );
-            assert!(
-                (ran.frag_at_130 - frags[&name]).abs() <= ROUNDING,
-                "{} for {name:?}: {ran:?}",
-                frags[&name]
-            );
+            assert!((ran.alloc_at_130 - allocs[&name]).abs() <= ROUNDING, "{} for {name:?}: {ran:?}", allocs[&name]);
+            assert!((ran.frag_at_130 - frags[&name]).abs() <= ROUNDING, "{} for {name:?}: {ran:?}", frags[&name]);
         }
     }
     // Another random generator than in the published runs, so only the means can be compared.
     let random = |of: &dyn Fn(&PlacementBenchRow) -> f64| {
         outcomes.iter().filter(|ran| ran.policy == "random").map(of).sum::<f64>() / 10.0
     };
-    let theirs =
-        allocs.iter().filter(|((policy, _), _)| policy == "Random").map(|(_, alloc)| alloc).sum::<f64>();
+    let theirs = allocs.iter().filter(|((policy, _), _)| policy == "Random").map(|(_, alloc)| alloc).sum::<f64>();
     assert!((random(&|ran| ran.alloc_at_130) - theirs / 10.0).abs() <= 0.2, "{json}");
 }
 

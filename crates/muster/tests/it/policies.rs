@@ -86,10 +86,7 @@ fn policy_decisions_take_effect_and_replay_identically() {
 
     // Pools by name: a misspelt one, and a registered one.
     let misspelt = session.run_refused("submit --gpus 1 --pool h10 -- work");
-    assert!(
-        misspelt.contains("there is no pool `h10`") && misspelt.contains("did you mean `h100`?"),
-        "{misspelt}"
-    );
+    assert!(misspelt.contains("there is no pool `h10`") && misspelt.contains("did you mean `h100`?"), "{misspelt}");
     let beyond = session.run_refused("submit --gpus 5 --pool h100 -- work");
     assert!(beyond.contains("no node has 5 GPUs in pool `h100`"), "{beyond}");
     let pooled = submit(&session, "--gpus 1 --pool h100 --annotation muster.sim/runtime=500ms");
@@ -98,8 +95,7 @@ fn policy_decisions_take_effect_and_replay_identically() {
     // Spread: two jobs with one GPU each are placed on different nodes.
     session.run_ok(&format!("cancel {approved}"));
     session.wait_for_output("ps --all", "Cancelled");
-    let (one, two) =
-        (submit(&session, &format!("--gpus 1 {long}")), submit(&session, &format!("--gpus 1 {long}")));
+    let (one, two) = (submit(&session, &format!("--gpus 1 {long}")), submit(&session, &format!("--gpus 1 {long}")));
     let node = |job: &str| {
         session.wait_for_output(&format!("show {job}"), "Running");
         json(&session.run_ok(&format!("show {job} -o json")))["nodes"].to_string()
@@ -163,8 +159,7 @@ fn policy_decisions_take_effect_and_replay_identically() {
     assert!(session.run_refused("policy show").contains("no policies are active"));
     session.run_ok("policy rollback 1");
     let versions = json(&session.run_ok("policy ls -o json"));
-    let hashes: Vec<&Value> =
-        versions["policies"].as_array().unwrap().iter().map(|one| &one["hash"]).collect();
+    let hashes: Vec<&Value> = versions["policies"].as_array().unwrap().iter().map(|one| &one["hash"]).collect();
     assert_eq!(hashes.len(), 3);
     assert_eq!(hashes[0], hashes[2]);
     session.stop_and_remove();
@@ -222,8 +217,7 @@ fn shadow_policies_report_divergent_decisions() {
     let unapproved = submit(&session, &format!("--gpus 4 {long}"));
     let looks = || json(&session.run_ok("policy shadow -o json"))["looks"].as_u64().unwrap();
     session.wait_until("the shadow is evaluated", || looks() > 0);
-    let (small, large) =
-        (submit(&session, &format!("--gpus 1 {long}")), submit(&session, &format!("--gpus 2 {long}")));
+    let (small, large) = (submit(&session, &format!("--gpus 1 {long}")), submit(&session, &format!("--gpus 2 {long}")));
     for job in [&small, &large] {
         session.wait_for_output(&format!("show {job}"), "Running");
     }
@@ -276,9 +270,7 @@ fn the_policy_folder_is_applied_when_it_changes() {
     session.wait_until("the error is logged", || log().contains("a.gsky:2"));
     assert_eq!(json(&session.run_ok("policy ls -o json"))["total"], 1);
     write("def admit(job):\n    return job.gpus < 5\n");
-    session.wait_until("the next version is active", || {
-        json(&session.run_ok("policy ls -o json"))["total"] == 2
-    });
+    session.wait_until("the next version is active", || json(&session.run_ok("policy ls -o json"))["total"] == 2);
     // A rollback stays in effect, because the folder has not changed.
     session.run_ok("policy rollback");
     std::thread::sleep(std::time::Duration::from_secs(5));
@@ -392,11 +384,7 @@ fn tenant_policies_apply_only_to_the_tenants_own_jobs() {
 fn hostile_tenant_policies_do_not_affect_other_tenants() {
     let session = Session::new("policies-hostile", &[]);
     let hostile = [
-        (
-            "greedy",
-            "def admit(job):\n    return 'a' * (job.gpus << 30) == ''\n",
-            "it exceeded its memory limit",
-        ),
+        ("greedy", "def admit(job):\n    return 'a' * (job.gpus << 30) == ''\n", "it exceeded its memory limit"),
         (
             "endless",
             "def admit(job):\n    for i in range(1 << 30):\n        for j in range(1 << 30):\n            pass\n",
@@ -446,8 +434,7 @@ fn policies_with_failing_tests_or_misspelt_attributes_are_not_applied() {
     assert_eq!(json(&session.run_ok("policy ls -o json"))["total"], 0);
     assert!(session.run_ok("policy apply mine --force").contains("version 1 is active"));
 
-    let misspelt =
-        "def admit(job):\n    if job.gpus > 100:\n        return job.time_limt_s < 60\n    return True\n";
+    let misspelt = "def admit(job):\n    if job.gpus > 100:\n        return job.time_limt_s < 60\n    return True\n";
     write_policies(&session, &[("a.gsky", misspelt)]);
     let error = "a.gsky:3:20: `job` has no attribute `time_limt_s`; did you mean `time_limit_s`?";
     for words in ["policy apply mine", "policy apply mine --force", "policy check mine"] {
@@ -487,10 +474,7 @@ fn a_policy_limit_covers_a_tenant_and_its_subtree() {
     assert!(plan.contains("waits") && plan.contains(reason), "{plan}");
     let second = submit(&session, &format!("--tenant blue --gpus 2 {long}"));
     let why = session.wait_for_output(&format!("why {second}"), reason);
-    assert!(
-        why.contains("It would start now with 1 GPU") && why.contains("muster ps --tenant blue"),
-        "{why}"
-    );
+    assert!(why.contains("It would start now with 1 GPU") && why.contains("muster ps --tenant blue"), "{why}");
     let reasons = json(&session.run_ok(&format!("why {second} -o json")))["reasons"].clone();
     assert_eq!(reasons[0]["reason"], "PolicyLimit", "{reasons}");
     let other = submit(&session, &format!("--gpus 3 {long}"));
@@ -500,8 +484,7 @@ fn a_policy_limit_covers_a_tenant_and_its_subtree() {
     // The tenant may hold two GPUs of the pool: the third job waits, although the limit over all GPUs is not reached.
     session.run_ok(&format!("cancel {first} {second} --yes"));
     session.wait_for_output("ps --all", "Cancelled");
-    let pooled =
-        ["red", "blue"].map(|team| submit(&session, &format!("--tenant {team} --gpus 1 --pool all {long}")));
+    let pooled = ["red", "blue"].map(|team| submit(&session, &format!("--tenant {team} --gpus 1 --pool all {long}")));
     for job in &pooled {
         session.wait_for_output(&format!("show {job}"), "Running");
     }
@@ -531,8 +514,7 @@ fn a_policy_limit_covers_a_tenant_and_its_subtree() {
     let session = session.restart();
     session.wait_for_output(&format!("why {third}"), "a policy limits tenant `lab` to 2 GPUs of pool `all`");
     let pool = "gpu_ops.register_pool(gpu_pool(name = \"all\", gpu_type = []))\n";
-    let broken =
-        format!("{pool}def limit(tenant, cluster):\n    return 1 // (cluster.gpus - cluster.gpus)\n");
+    let broken = format!("{pool}def limit(tenant, cluster):\n    return 1 // (cluster.gpus - cluster.gpus)\n");
     apply_policies(&session, &[("a.gsky", &broken)]);
     session.wait_for_output(&format!("why {third}"), "a policy failed: a.gsky:3");
     session.run_refused("doctor");

@@ -25,9 +25,8 @@ fn every_row_is_measured_and_missing_interpreters_are_reported() {
     let (json, stderr, code) = bench(&["--python", "/no/such/python", "-o", "json"]);
     assert_eq!(code, Some(0), "{stderr}");
     let rows: Vec<PolicyBenchRow> = muster_json::from_str(&json).unwrap();
-    let row = |what: &str| {
-        rows.iter().find(|row| row.what.contains(what)).unwrap_or_else(|| panic!("no `{what}` in {json}"))
-    };
+    let row =
+        |what: &str| rows.iter().find(|row| row.what.contains(what)).unwrap_or_else(|| panic!("no `{what}` in {json}"));
     for what in ["allow: calls", "score: calls, arguments built for each", "100 files", "no policies"] {
         assert!(row(what).value.is_some_and(|value| value > 0.0), "{json}");
     }

@@ -7,8 +7,7 @@ use muster_policy::{Confinement, PolicyValue, Worker, WorkerCommand};
 
 #[test]
 fn the_muster_binary_serves_as_policy_worker() {
-    let command =
-        WorkerCommand { program: env!("CARGO_BIN_EXE_muster").into(), args: vec!["policy-worker".into()] };
+    let command = WorkerCommand { program: env!("CARGO_BIN_EXE_muster").into(), args: vec!["policy-worker".into()] };
     let confinement = Confinement { call_time: Duration::from_secs(1), ..Confinement::default() };
     let mut worker = Worker::new(command, confinement);
     let source = "

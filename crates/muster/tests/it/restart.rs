@@ -16,14 +16,7 @@ fn muster_run_survives_a_server_restart() {
     let address = free_address();
     let server = start(&address, &folder);
     let follower = Command::new(folder.join("bin/muster"))
-        .args([
-            "run",
-            "--quiet",
-            "--",
-            "sh",
-            "-c",
-            "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.5; done; exit 4",
-        ])
+        .args(["run", "--quiet", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do echo line $i; sleep 0.5; done; exit 4"])
         .current_dir(&folder)
         .env("MUSTER_SERVER", &server.url)
         .env("MUSTER_DATA_DIR", folder.join("data"))

@@ -27,8 +27,7 @@ impl Session {
     /// A server with a limit on its address space.
     pub fn with_address_space_limit(name: &str, address_space_kib: u64, words: &[&str]) -> Session {
         let session = Session::new(name, words);
-        std::fs::write(session.folder.join("bin").join(ADDRESS_SPACE), address_space_kib.to_string())
-            .unwrap();
+        std::fs::write(session.folder.join("bin").join(ADDRESS_SPACE), address_space_kib.to_string()).unwrap();
         session.restart()
     }
 

@@ -30,8 +30,7 @@ fn bench(args: &[&str]) -> (String, String, Option<i32>) {
 fn mps_shares_halve_the_gpus_within_every_jobs_slowdown_tolerance() {
     let Some(traces) = traces("h200-interference") else { return };
     for seed in ["7", "8", "9"] {
-        let (json, stderr, code) =
-            bench(&["--traces", traces.to_str().unwrap(), "--seed", seed, "-o", "json"]);
+        let (json, stderr, code) = bench(&["--traces", traces.to_str().unwrap(), "--seed", seed, "-o", "json"]);
         assert_eq!(code, Some(0), "{stderr}");
         let rows: Vec<SharingBenchRow> = muster_json::from_str(&json).unwrap();
         let row = |policy: &str| rows.iter().find(|row| row.policy == policy).unwrap();

@@ -78,8 +78,7 @@ fn run(name: &str) {
         std::fs::write(&file, updated_transcript(&text, &seen)).unwrap();
         return;
     }
-    let mismatches: Vec<String> =
-        seen.iter().filter_map(|(step, answer)| mismatch_text(step, answer)).collect();
+    let mismatches: Vec<String> = seen.iter().filter_map(|(step, answer)| mismatch_text(step, answer)).collect();
     assert!(mismatches.is_empty(), "{}\n{}", file.display(), mismatches.join("\n"));
 }
 

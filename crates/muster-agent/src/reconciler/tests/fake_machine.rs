@@ -90,8 +90,7 @@ impl Machine for FakeMachine {
 
     fn uncleaned_attempts(&mut self) -> Vec<AttemptKey> {
         let launched = self.attempt_dirs.iter().filter(|(_, dir)| dir.intent.is_some());
-        let launched: BTreeSet<&AttemptKey> =
-            launched.map(|(key, _)| key).chain(self.live_shims.values()).collect();
+        let launched: BTreeSet<&AttemptKey> = launched.map(|(key, _)| key).chain(self.live_shims.values()).collect();
         launched.into_iter().cloned().collect()
     }
 
@@ -162,11 +161,7 @@ impl Machine for FakeMachine {
         Ok(())
     }
 
-    fn kill_attempt_processes(
-        &mut self,
-        key: &AttemptKey,
-        _: Option<&ShimRecord>,
-    ) -> Result<usize, AgentError> {
+    fn kill_attempt_processes(&mut self, key: &AttemptKey, _: Option<&ShimRecord>) -> Result<usize, AgentError> {
         let is_first = !self.killed.contains(key);
         if is_first {
             self.killed.push(key.clone());

@@ -51,22 +51,14 @@ fn describe_effect(effect: &SimulatedEffect) -> Option<String> {
 fn every_node_registers_and_then_sends_heartbeats() {
     let mut cluster = SimulatedCluster::new(Cluster::default_dev().registrations(), REPORT_INTERVALS);
     let first = cluster.step(500, SimulatedInput::Tick);
-    let registered = first
-        .iter()
-        .filter(|effect| matches!(effect, SimulatedEffect::SendReport(Report::Registered(_))))
-        .count();
-    let readings = first
-        .iter()
-        .filter(|effect| matches!(effect, SimulatedEffect::SendReport(Report::GpuReading { .. })))
-        .count();
+    let registered =
+        first.iter().filter(|effect| matches!(effect, SimulatedEffect::SendReport(Report::Registered(_)))).count();
+    let readings =
+        first.iter().filter(|effect| matches!(effect, SimulatedEffect::SendReport(Report::GpuReading { .. }))).count();
     assert_eq!((registered, readings, first.len()), (2, 8, 12), "the first health check is at once");
     assert_eq!(cluster.wake_at_ms(), 1_500);
     assert_eq!(cluster.step(1_499, SimulatedInput::Tick), []);
-    assert_eq!(
-        cluster.step(1_500, SimulatedInput::Tick).len(),
-        4,
-        "no orders have acknowledged the registration"
-    );
+    assert_eq!(cluster.step(1_500, SimulatedInput::Tick).len(), 4, "no orders have acknowledged the registration");
     for node in Cluster::default_dev().registrations() {
         let known = Orders {
             node: node.node,
@@ -80,9 +72,7 @@ fn every_node_registers_and_then_sends_heartbeats() {
     }
     let heartbeats = cluster.step(2_500, SimulatedInput::Tick);
     assert!(
-        heartbeats
-            .iter()
-            .all(|effect| matches!(effect, SimulatedEffect::SendReport(Report::Heartbeat { .. }))),
+        heartbeats.iter().all(|effect| matches!(effect, SimulatedEffect::SendReport(Report::Heartbeat { .. }))),
         "{heartbeats:?}"
     );
     assert_eq!(heartbeats.len(), 2);
@@ -93,11 +83,7 @@ fn a_simulated_attempt_starts_exits_and_repeats_its_exit_report_until_dropped() 
     let mut cluster = registered_cluster();
     let attempt_order = order("job-1", &[("muster.sim/runtime", "2s"), ("muster.sim/exit-code", "3")]);
     assert_eq!(
-        cluster
-            .step(1_001, orders(1, vec![attempt_order.clone()]))
-            .iter()
-            .filter_map(describe_effect)
-            .count(),
+        cluster.step(1_001, orders(1, vec![attempt_order.clone()])).iter().filter_map(describe_effect).count(),
         0
     );
     assert_eq!(run_until(&mut cluster, 1_100), ["1050 job-1 started"]);
@@ -112,10 +98,7 @@ fn a_simulated_attempt_starts_exits_and_repeats_its_exit_report_until_dropped() 
 fn a_start_report_repeats_until_the_orders_acknowledge_it() {
     let mut cluster = registered_cluster();
     cluster.step(1_001, orders(1, vec![order("job-1", &[])]));
-    assert_eq!(
-        run_until(&mut cluster, 3_500),
-        ["1050 job-1 started", "2050 job-1 started", "3050 job-1 started"]
-    );
+    assert_eq!(run_until(&mut cluster, 3_500), ["1050 job-1 started", "2050 job-1 started", "3050 job-1 started"]);
 }
 
 #[test]
@@ -200,8 +183,7 @@ fn logs_show_start_and_exit_of_a_simulated_attempt() {
 fn the_same_inputs_give_the_same_reports() {
     let run = || {
         let mut cluster = registered_cluster();
-        let attempts =
-            (1..20).map(|n| order(&format!("job-{n}"), &[("muster.sim/temperature", "80")])).collect();
+        let attempts = (1..20).map(|n| order(&format!("job-{n}"), &[("muster.sim/temperature", "80")])).collect();
         cluster.step(1_001, orders(1, attempts));
         run_until(&mut cluster, 30_000)
     };
@@ -212,10 +194,6 @@ fn the_same_inputs_give_the_same_reports() {
 fn heartbeats_continue_after_the_clock_is_set_back() {
     let mut cluster = registered_cluster();
     cluster.step(900_000, SimulatedInput::Tick);
-    assert_eq!(
-        cluster.step(5_000, SimulatedInput::Tick).len(),
-        4,
-        "both nodes send a heartbeat and register"
-    );
+    assert_eq!(cluster.step(5_000, SimulatedInput::Tick).len(), 4, "both nodes send a heartbeat and register");
     assert_eq!(cluster.wake_at_ms(), 6_000);
 }

@@ -113,11 +113,7 @@ const fn sevenths(profiles: &'static [Profile]) -> MigTable {
 ///
 /// `memory_mib` is for one, two, four and all eight memory slices. `processors` is for one compute slice, for one with
 /// twice the memory, and for two, three, four and all.
-const fn seven_profiles(
-    names: [&'static str; 7],
-    memory_mib: [u64; 4],
-    processors: [u16; 6],
-) -> [Profile; 7] {
+const fn seven_profiles(names: [&'static str; 7], memory_mib: [u64; 4], processors: [u16; 6]) -> [Profile; 7] {
     [
         profile((names[0], 19), (1, 1), memory_mib[0], processors[0], &[0, 1, 2, 3, 4, 5, 6], 7),
         profile((names[1], 20), (1, 1), memory_mib[0], processors[0], &[0, 1, 2, 3, 4, 5, 6], 1),
@@ -137,14 +133,5 @@ const fn profile(
     starts: &'static [u8],
     instances_max: u8,
 ) -> Profile {
-    Profile {
-        name,
-        nvml_id,
-        compute_slices,
-        memory_slices,
-        memory_mib,
-        multiprocessors,
-        starts,
-        instances_max,
-    }
+    Profile { name, nvml_id, compute_slices, memory_slices, memory_mib, multiprocessors, starts, instances_max }
 }

@@ -86,8 +86,7 @@ fn profiles_are_what_their_names_say() {
 #[test]
 fn an_a100_has_the_nineteen_layouts_of_the_guide() {
     let classic = ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"].map(|name| named(&A100_40GB, name));
-    let is_classic =
-        |layout: &MigLayout| layout.instances().iter().all(|each| classic.contains(&each.profile));
+    let is_classic = |layout: &MigLayout| layout.instances().iter().all(|each| classic.contains(&each.profile));
     assert_eq!(A100_40GB.layouts().into_iter().filter(is_classic).count(), 19);
 }
 
@@ -139,11 +138,7 @@ fn the_largest_of_each_kind_fit() {
         for (index, profile) in (0..).zip(table.profiles) {
             let most = u32::from(profile.instances_max);
             assert!(table.layout_for(&MigLayout::default(), &[(index, most)]).is_some(), "{}", profile.name);
-            assert!(
-                table.layout_for(&MigLayout::default(), &[(index, most + 1)]).is_none(),
-                "{}",
-                profile.name
-            );
+            assert!(table.layout_for(&MigLayout::default(), &[(index, most + 1)]).is_none(), "{}", profile.name);
         }
     }
 }

@@ -116,24 +116,12 @@ pub static MODELS: &[Model] = &[
     .nvlink()
     .mig(&tables::A100_80GB),
     // NVIDIA's GPU Operator partitions an A800 like an A100.
-    nvidia(
-        "a800-40gb-pcie",
-        &["NVIDIA A800 40GB PCIe", "A800", "A800-40GB", "a800-40g"],
-        40_960,
-        (8, 0),
-        108,
-    )
-    .nvlink()
-    .mig(&tables::A100_40GB),
-    nvidia(
-        "a800-80gb-pcie",
-        &["NVIDIA A800 80GB PCIe", "A800", "A800-80GB", "a800-80g"],
-        81_920,
-        (8, 0),
-        108,
-    )
-    .nvlink()
-    .mig(&tables::A100_80GB),
+    nvidia("a800-40gb-pcie", &["NVIDIA A800 40GB PCIe", "A800", "A800-40GB", "a800-40g"], 40_960, (8, 0), 108)
+        .nvlink()
+        .mig(&tables::A100_40GB),
+    nvidia("a800-80gb-pcie", &["NVIDIA A800 80GB PCIe", "A800", "A800-80GB", "a800-80g"], 81_920, (8, 0), 108)
+        .nvlink()
+        .mig(&tables::A100_80GB),
     nvidia(
         "a800-sxm4-80gb",
         &["NVIDIA A800-SXM4-80GB", "A800", "A800-80GB", "a800-80g", "a800-sxm", "a800-sxm4"],
@@ -162,27 +150,13 @@ pub static MODELS: &[Model] = &[
     )
     .watts(300),
     // Hopper. The NVL is a separate model: `H100` does not match it.
-    nvidia(
-        "h100-pcie",
-        &["NVIDIA H100 PCIe", "H100", "H100-80GB", "h100-80g", "h100-pcie-80gb"],
-        81_559,
-        (9, 0),
-        114,
-    )
-    .watts(350)
-    .nvlink()
-    .mig(&tables::H100_PCIE_80GB),
+    nvidia("h100-pcie", &["NVIDIA H100 PCIe", "H100", "H100-80GB", "h100-80g", "h100-pcie-80gb"], 81_559, (9, 0), 114)
+        .watts(350)
+        .nvlink()
+        .mig(&tables::H100_PCIE_80GB),
     nvidia(
         "h100-80gb-hbm3",
-        &[
-            "NVIDIA H100 80GB HBM3",
-            "H100",
-            "H100-80GB",
-            "h100-80g",
-            "h100-sxm",
-            "h100-sxm5",
-            "h100-sxm5-80gb",
-        ],
+        &["NVIDIA H100 80GB HBM3", "H100", "H100-80GB", "h100-80g", "h100-sxm", "h100-sxm5", "h100-sxm5-80gb"],
         81_559,
         (9, 0),
         132,
@@ -209,44 +183,24 @@ pub static MODELS: &[Model] = &[
     // An H20 also has seven MIG slices; the sizes of its instances are not published.
     nvidia("h20", &["NVIDIA H20", "h20-96gb"], 97_871, (9, 0), 78).watts(500).nvlink(),
     nvidia("h20-3e", &["NVIDIA H20-3e", "h20-141gb"], 143_771, (9, 0), 78).nvlink(),
-    nvidia(
-        "h200",
-        &["NVIDIA H200", "h200-141gb", "h200-141g", "h200-sxm", "h200-sxm5"],
-        143_771,
-        (9, 0),
-        132,
-    )
-    .power(200, 700, 700)
-    .nvlink()
-    .mig(&tables::H200_141GB),
-    // NVIDIA's GPU Operator partitions it like the module.
-    nvidia("h200-nvl", &["NVIDIA H200 NVL"], 143_771, (9, 0), 132)
-        .watts(600)
+    nvidia("h200", &["NVIDIA H200", "h200-141gb", "h200-141g", "h200-sxm", "h200-sxm5"], 143_771, (9, 0), 132)
+        .power(200, 700, 700)
         .nvlink()
         .mig(&tables::H200_141GB),
+    // NVIDIA's GPU Operator partitions it like the module.
+    nvidia("h200-nvl", &["NVIDIA H200 NVL"], 143_771, (9, 0), 132).watts(600).nvlink().mig(&tables::H200_141GB),
     // The driver names a GH200 after the memory of its CPU.
-    nvidia(
-        "gh200-480gb",
-        &["NVIDIA GH200 480GB", "NVIDIA GH200 120GB", "GH200", "gh200-96gb"],
-        97_871,
-        (9, 0),
-        132,
-    )
-    .power(100, 900, 900)
-    .nvlink()
-    .mig(&tables::GH200_96GB),
+    nvidia("gh200-480gb", &["NVIDIA GH200 480GB", "NVIDIA GH200 120GB", "GH200", "gh200-96gb"], 97_871, (9, 0), 132)
+        .power(100, 900, 900)
+        .nvlink()
+        .mig(&tables::GH200_96GB),
     Model {
         memory_mib: None,
-        ..nvidia("gh200-144g-hbm3e", &["NVIDIA GH200 144G HBM3e", "GH200", "gh200-144gb"], 0, (9, 0), 132)
-            .nvlink()
+        ..nvidia("gh200-144g-hbm3e", &["NVIDIA GH200 144G HBM3e", "GH200", "gh200-144gb"], 0, (9, 0), 132).nvlink()
     },
     // Blackwell. All but the GeForce support MIG; except for the B200 and the RTX PRO 6000 only profile names are
     // published.
-    Model {
-        memory_mib: None,
-        multiprocessors: None,
-        ..nvidia("b100", &["NVIDIA B100"], 0, (10, 0), 0).nvlink()
-    },
+    Model { memory_mib: None, multiprocessors: None, ..nvidia("b100", &["NVIDIA B100"], 0, (10, 0), 0).nvlink() },
     nvidia("b200", &["NVIDIA B200", "b200-180gb", "b200-sxm"], 183_359, (10, 0), 148)
         .watts(1_000)
         .nvlink()
@@ -258,21 +212,13 @@ pub static MODELS: &[Model] = &[
             .nvlink()
     },
     nvidia("gb200", &["NVIDIA GB200"], 189_471, (10, 0), 152).watts(1_200).nvlink(),
-    Model {
-        multiprocessors: None,
-        ..nvidia("gb300", &["NVIDIA GB300"], 284_208, (10, 3), 0).watts(1_400).nvlink()
-    },
+    Model { multiprocessors: None, ..nvidia("gb300", &["NVIDIA GB300"], 284_208, (10, 3), 0).watts(1_400).nvlink() },
     nvidia("rtx-5070-ti", &["NVIDIA GeForce RTX 5070 Ti", "5070ti"], 16_303, (12, 0), 70).watts(300),
     nvidia("rtx-5080", &["NVIDIA GeForce RTX 5080", "5080"], 16_303, (12, 0), 84).watts(360),
     nvidia("rtx-5090", &["NVIDIA GeForce RTX 5090", "5090"], 32_607, (12, 0), 170).watts(575),
     nvidia(
         "rtx-pro-6000-blackwell-server-edition",
-        &[
-            "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-            "rtx-pro-6000",
-            "rtx-pro-6000-blackwell",
-            "pro6000",
-        ],
+        &["NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000", "rtx-pro-6000-blackwell", "pro6000"],
         97_887,
         (12, 0),
         188,
@@ -281,12 +227,7 @@ pub static MODELS: &[Model] = &[
     .mig(&tables::RTX_PRO_6000_96GB),
     nvidia(
         "rtx-pro-6000-blackwell-workstation-edition",
-        &[
-            "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-            "rtx-pro-6000",
-            "rtx-pro-6000-blackwell",
-            "pro6000",
-        ],
+        &["NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000", "rtx-pro-6000-blackwell", "pro6000"],
         97_887,
         (12, 0),
         188,
@@ -306,12 +247,9 @@ pub static MODELS: &[Model] = &[
     // MI300X has memory as the driver reports it; the others are their data sheets less the difference seen there.
     amd("mi210", &["AMD Instinct MI210"], 65_520, 104).watts(300),
     amd("mi250x", &["AMD Instinct MI250X"], 65_520, 110),
-    amd("mi300x", &["AMD Instinct MI300X", "AMD Instinct MI300X OAM", "mi300x-192gb"], 196_592, 304)
-        .watts(750),
-    amd("mi325x", &["AMD Instinct MI325X", "AMD Instinct MI325X OAM", "mi325x-256gb"], 262_128, 304)
-        .watts(1_000),
-    amd("mi355x", &["AMD Instinct MI355X", "AMD Instinct MI355X OAM", "mi355x-288gb"], 294_896, 256)
-        .watts(1_400),
+    amd("mi300x", &["AMD Instinct MI300X", "AMD Instinct MI300X OAM", "mi300x-192gb"], 196_592, 304).watts(750),
+    amd("mi325x", &["AMD Instinct MI325X", "AMD Instinct MI325X OAM", "mi325x-256gb"], 262_128, 304).watts(1_000),
+    amd("mi355x", &["AMD Instinct MI355X", "AMD Instinct MI355X OAM", "mi355x-288gb"], 294_896, 256).watts(1_400),
     // Models that the Alibaba trace of 2023 does not disclose.
     undisclosed("g2", &["G2"]),
     undisclosed("g3", &["G3"]),
@@ -346,12 +284,7 @@ const fn nvidia(
     }
 }
 
-const fn amd(
-    name: &'static str,
-    spellings: &'static [&'static str],
-    memory_mib: u64,
-    compute_units: u16,
-) -> Model {
+const fn amd(name: &'static str, spellings: &'static [&'static str], memory_mib: u64, compute_units: u16) -> Model {
     Model {
         memory_mib: Some(memory_mib),
         multiprocessors: Some(compute_units),

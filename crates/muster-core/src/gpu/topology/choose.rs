@@ -43,8 +43,7 @@ impl NodeTopology {
         if count == 0 || self.most(free, requirement) < count {
             return (count == 0).then_some(0);
         }
-        let mut search =
-            DeviceSetSearch { topology: self, free, requirement, bonds: self.bonds(free), best: None };
+        let mut search = DeviceSetSearch { topology: self, free, requirement, bonds: self.bonds(free), best: None };
         for (_, numa) in &self.numa {
             search.search_region(numa & free, count);
         }

@@ -52,8 +52,7 @@ fn bridged() -> NodeTopology {
 }
 
 const SAME_NUMA: LocalityRequirement = LocalityRequirement { same_numa: true, nvlink: Nvlink::Welcome };
-const PREFER_NVLINK: LocalityRequirement =
-    LocalityRequirement { same_numa: false, nvlink: Nvlink::Preferred };
+const PREFER_NVLINK: LocalityRequirement = LocalityRequirement { same_numa: false, nvlink: Nvlink::Preferred };
 const NVLINK: LocalityRequirement = LocalityRequirement { same_numa: false, nvlink: Nvlink::Required };
 const ANY: LocalityRequirement = LocalityRequirement { same_numa: false, nvlink: Nvlink::Welcome };
 
@@ -160,11 +159,7 @@ fn choices_by_hand() {
         (bridged(), 0b10_1110, 3, NVLINK, None),
     ];
     for (topology, free, count, requirement, chosen) in cases {
-        assert_eq!(
-            topology.choose(free, count, requirement),
-            chosen,
-            "{count} of {free:b} by {requirement:?}"
-        );
+        assert_eq!(topology.choose(free, count, requirement), chosen, "{count} of {free:b} by {requirement:?}");
     }
 }
 

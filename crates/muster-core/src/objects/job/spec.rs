@@ -92,10 +92,7 @@ impl JobSpec {
                 None => return false,
             }
         }
-        self.tasks
-            .iter()
-            .zip(counts)
-            .all(|(group, count)| (group.count..=group.count_most()).contains(&count))
+        self.tasks.iter().zip(counts).all(|(group, count)| (group.count..=group.count_most()).contains(&count))
     }
 
     /// True if a group may have more tasks than its minimum.
@@ -287,9 +284,7 @@ impl Topology {
         match self {
             Topology::Any | Topology::SameRack => LocalityRequirement::default(),
             Topology::SameNuma => LocalityRequirement { same_numa: true, ..LocalityRequirement::default() },
-            Topology::Nvlink => {
-                LocalityRequirement { nvlink: Nvlink::Required, ..LocalityRequirement::default() }
-            }
+            Topology::Nvlink => LocalityRequirement { nvlink: Nvlink::Required, ..LocalityRequirement::default() },
         }
     }
 }

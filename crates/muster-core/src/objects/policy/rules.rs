@@ -344,9 +344,7 @@ impl Ruleset {
         let values = |rule: &Rule| if let Rule::Priority { values, .. } = rule { values.len() } else { 0 };
         over("names of rulesets have bytes:", self.name.len(), NAME_BYTES_MAX)
             .or_else(|| over("rules: a ruleset has", self.rules.len(), RULES_MAX))
-            .or_else(|| {
-                over("values: the rules of a ruleset have", self.rules.iter().map(values).sum(), RULES_MAX)
-            })
+            .or_else(|| over("values: the rules of a ruleset have", self.rules.iter().map(values).sum(), RULES_MAX))
     }
 }
 
@@ -362,14 +360,8 @@ mod tests {
             Rules { pools: (0..pools).map(named).collect(), ..Rules::default() }
         };
         assert_eq!(rules(POOLS_MAX, MODELS_MAX).excess(), None);
-        assert_eq!(
-            rules(POOLS_MAX + 1, 1).excess().as_deref(),
-            Some("pools: a bundle registers at most 256, not 257")
-        );
-        assert_eq!(
-            rules(1, 1_000_000).excess().as_deref(),
-            Some("models: a pool has at most 256, not 1000000")
-        );
+        assert_eq!(rules(POOLS_MAX + 1, 1).excess().as_deref(), Some("pools: a bundle registers at most 256, not 257"));
+        assert_eq!(rules(1, 1_000_000).excess().as_deref(), Some("models: a pool has at most 256, not 1000000"));
         let long = Pool { name: "x".repeat(NAME_BYTES_MAX + 1), ..pool(&[]) };
         let long = Rules { pools: [("x".to_string(), long)].into(), ..Rules::default() };
         assert!(long.excess().unwrap().contains("1001"));
@@ -398,9 +390,7 @@ mod tests {
         let it = "NVIDIA GeForce RTX 5070 Ti";
         assert!(prod.holds(&device(it)) && prod.holds(&device("NVIDIA A100-SXM4-80GB")));
         assert!(!prod.holds(&device("NVIDIA A10")) && !prod.holds(&device("NVIDIA GeForce RTX 5070")));
-        for (memory, temp, holds) in
-            [(16_000, 85_000, true), (15_999, 85_000, false), (16_000, 85_001, false)]
-        {
+        for (memory, temp, holds) in [(16_000, 85_000, true), (15_999, 85_000, false), (16_000, 85_001, false)] {
             let at = PoolDevice { memory_milli_gb: memory, temp_milli_c: temp, ..device(it) };
             assert_eq!(prod.holds(&at), holds, "{memory} {temp}");
         }

@@ -124,8 +124,7 @@ impl Reservations {
         }
         let Some(reservations) = self.nodes.get(node) else { return Some(free) };
         let own = own.map(ReservationOwner::Job);
-        let mut others =
-            reservations.iter().filter(|other| Some(other.owner) != own && other.blocks_backfill(end));
+        let mut others = reservations.iter().filter(|other| Some(other.owner) != own && other.blocks_backfill(end));
         others.try_fold(free, |free, other| match other.owner {
             ReservationOwner::Window(_) => None,
             ReservationOwner::Job(_) => Some(free.usable_beside(other.taken, other.spare)),
@@ -173,8 +172,7 @@ impl Reservations {
     /// True if a window closes a node to the job within the given time.
     fn is_in_window(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, end: ExpectedEnd) -> bool {
         let reservations = self.nodes.get(node).into_iter().flatten();
-        let mut windows =
-            reservations.filter(|reservation| matches!(reservation.owner, ReservationOwner::Window(_)));
+        let mut windows = reservations.filter(|reservation| matches!(reservation.owner, ReservationOwner::Window(_)));
         windows.any(|window| window.overlaps(from, lasts_ms, end))
     }
 
@@ -187,9 +185,10 @@ impl Reservations {
 
     /// The ends of all reservations and windows in order, each with its node.
     fn ends(&self) -> Vec<(Timestamp, &NodeId)> {
-        let ends = self.nodes.iter().flat_map(|(node, reservations)| {
-            reservations.iter().map(move |reservation| (reservation.until, node))
-        });
+        let ends = self
+            .nodes
+            .iter()
+            .flat_map(|(node, reservations)| reservations.iter().map(move |reservation| (reservation.until, node)));
         let mut ends: Vec<(Timestamp, &NodeId)> = ends.collect();
         ends.sort_unstable();
         ends
@@ -204,14 +203,7 @@ impl Reservations {
             for other in on_node.iter_mut().filter(|other| at <= other.at && other.at < until) {
                 other.spare = other.spare.minus(taken);
             }
-            on_node.push(NodeReservation {
-                owner: ReservationOwner::Job(job),
-                at,
-                until,
-                strict,
-                taken,
-                spare,
-            });
+            on_node.push(NodeReservation { owner: ReservationOwner::Job(job), at, until, strict, taken, spare });
         }
         self.list.push(reservation);
     }
@@ -230,11 +222,7 @@ pub(crate) struct FuturePlacement {
 }
 
 /// The earliest future placement of a blocked job. `None` if the job is infeasible or enough jobs have reservations.
-pub(crate) fn earliest_placement(
-    draft: &mut Draft,
-    head: &QueueHead,
-    request: &Request,
-) -> Option<FuturePlacement> {
+pub(crate) fn earliest_placement(draft: &mut Draft, head: &QueueHead, request: &Request) -> Option<FuturePlacement> {
     if !request.feasible || request.matches.is_empty() || covers_enough_nodes(draft) {
         return None;
     }

@@ -47,13 +47,7 @@ pub fn dry_run(state: &State, spec: &JobSpec, now: Timestamp) -> DryRun {
     let position = position_of_hypothetical(state, &draft.shares, &bucket, (now, job), spec.time_limit_ms);
     let own = own_reasons(state, spec, now);
     if !own.is_empty() {
-        return DryRun {
-            start: None,
-            score: None,
-            eviction: None,
-            verdict: Verdict { reasons: own },
-            position,
-        };
+        return DryRun { start: None, score: None, eviction: None, verdict: Verdict { reasons: own }, position };
     }
     let mut order = Order::new(state, now, &draft.shares);
     order.add_hypothetical(&draft.shares, &bucket, (now, job), spec.time_limit_ms);

@@ -70,8 +70,7 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
         let priority = context.bucket_priority(&shares, bucket);
         let ranked = context.ordered_jobs(bucket, priority, keys);
         let ranked = ranked.map(|one| (context.rank(bucket, priority, one), one.0.1));
-        let before =
-            |(other, id): &(Rank, JobId)| if *bucket == own { *id != job.id } else { Some(*other) > rank };
+        let before = |(other, id): &(Rank, JobId)| if *bucket == own { *id != job.id } else { Some(*other) > rank };
         // Jobs of a bucket are tried in order: the rank of a job counts as at most the lowest rank before it.
         let mut lowest = None;
         let lowered = ranked.map(|(rank, id)| {
@@ -121,13 +120,11 @@ fn ahead_in(
     rank: Rank,
 ) -> u64 {
     let priority = context.bucket_priority(shares, bucket);
-    let outranks_without_wait =
-        |one: &(QueueKey, u64)| context.rank_without_wait(bucket, priority, *one) > rank;
+    let outranks_without_wait = |one: &(QueueKey, u64)| context.rank_without_wait(bucket, priority, *one) > rank;
     let by_age = context.state.settings.objective == Objective::Fair;
     if by_age && keys.last().is_some_and(|key| outranks_without_wait(&(*key, 0))) {
         return keys.len() as u64;
     }
-    let ahead =
-        |one: &(QueueKey, u64)| outranks_without_wait(one) || context.rank(bucket, priority, *one) > rank;
+    let ahead = |one: &(QueueKey, u64)| outranks_without_wait(one) || context.rank(bucket, priority, *one) > rank;
     context.ordered_jobs(bucket, priority, keys).take_while(ahead).count() as u64
 }

@@ -61,12 +61,8 @@ impl Remedy {
     /// The change to the waiting job. `None` if the job must be submitted again.
     pub fn job_change(&self) -> Option<JobChange> {
         match self {
-            Remedy::TimeLimit { ms } => {
-                Some(JobChange { time_limit_ms: Some(Some(*ms)), ..JobChange::default() })
-            }
-            Remedy::Priority { priority, .. } => {
-                Some(JobChange { priority: Some(*priority), ..JobChange::default() })
-            }
+            Remedy::TimeLimit { ms } => Some(JobChange { time_limit_ms: Some(Some(*ms)), ..JobChange::default() }),
+            Remedy::Priority { priority, .. } => Some(JobChange { priority: Some(*priority), ..JobChange::default() }),
             _ => None,
         }
     }
@@ -89,9 +85,7 @@ impl Remedy {
             Remedy::AnyModel => spec.tasks.iter_mut().for_each(|group| group.each.gpu_models.clear()),
             Remedy::AnyTopology => (spec.topology, spec.allow_cross_numa) = (Topology::Any, None),
             Remedy::Isolation { isolation } => {
-                spec.tasks
-                    .iter_mut()
-                    .for_each(|group| group.each.isolation = group.each.isolation.min(*isolation));
+                spec.tasks.iter_mut().for_each(|group| group.each.isolation = group.each.isolation.min(*isolation));
             }
             Remedy::Cpus { each } => {
                 spec.tasks.iter_mut().for_each(|group| group.each.cpus = group.each.cpus.min(*each));
@@ -126,8 +120,7 @@ impl Remedy {
 /// The smallest change of each kind that starts a waiting job in the next round, among the changes that the actor may
 /// make. Costs a copy of the state and some twenty rounds at most.
 pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Remedy> {
-    let Some(job) = state.jobs.get(&id).filter(|job| job.is_queued() && job.open_dependencies.is_empty())
-    else {
+    let Some(job) = state.jobs.get(&id).filter(|job| job.is_queued() && job.open_dependencies.is_empty()) else {
         return Vec::new();
     };
     if !by.may_change(&job.spec) {
@@ -145,9 +138,7 @@ pub fn remedies(state: &State, by: &Actor, id: JobId, now: Timestamp) -> Vec<Rem
     let mut copy = state.clone();
     let mut found: Vec<Remedy> = Vec::new();
     found.extend(time_limits(job).find(|remedy| starts_when_changed(&mut copy, job, remedy, now).is_some()));
-    found.extend(
-        priorities(job, ceiling).find_map(|remedy| starts_when_changed(&mut copy, job, &remedy, now)),
-    );
+    found.extend(priorities(job, ceiling).find_map(|remedy| starts_when_changed(&mut copy, job, &remedy, now)));
     apply_command(&mut copy, &Command::CancelJob { job: id }, now);
     // The state drops limits of a tenant without waiting jobs; the policies would answer the same again.
     copy.policies.limits.clone_from(&state.policies.limits);
@@ -194,8 +185,7 @@ fn starts_when_new(state: &State, by: &Actor, spec: JobSpec, now: Timestamp) -> 
         known_key: None,
         is_operator: true,
     };
-    state.decide(by, &Command::SubmitJob(submission), now).is_ok()
-        && dry_run(state, &spec, now).start.is_some()
+    state.decide(by, &Command::SubmitJob(submission), now).is_ok() && dry_run(state, &spec, now).start.is_some()
 }
 
 fn apply_command(state: &mut State, command: &Command, now: Timestamp) {
@@ -245,8 +235,7 @@ fn any_topology(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
 fn less_isolation(spec: &JobSpec) -> impl Iterator<Item = Remedy> {
     let shared = spec.tasks.iter().filter(|group| group.each.is_shared());
     let requested = shared.map(|group| group.each.isolation).max().unwrap_or_default();
-    let weaker =
-        [Isolation::Memory, Isolation::None].into_iter().filter(move |isolation| *isolation < requested);
+    let weaker = [Isolation::Memory, Isolation::None].into_iter().filter(move |isolation| *isolation < requested);
     weaker.map(|isolation| Remedy::Isolation { isolation })
 }
 

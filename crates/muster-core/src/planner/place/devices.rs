@@ -24,8 +24,7 @@ pub(crate) fn avoiding_warning_gpus(space: NodeSpace) -> impl Iterator<Item = Re
         0..=WARNING_GPUS_TRIED_MAX => std::iter::successors(Some(warning), smaller).collect(),
         _ => vec![warning, 0],
     };
-    sets.into_iter()
-        .map(move |avoided| if avoided == 0 { space.usable } else { space.usable.on_devices(!avoided) })
+    sets.into_iter().map(move |avoided| if avoided == 0 { space.usable } else { space.usable.on_devices(!avoided) })
 }
 
 /// The cheapest assignments of a gang on a node, one per task, if at most `tried_max` must be tried, else the default
@@ -68,8 +67,7 @@ fn cheapest_share(
     each: &Resources,
     weights: &Weights,
 ) -> Option<DeviceAssignment> {
-    let wanted =
-        ResourceVec { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..ResourceVec::default() };
+    let wanted = ResourceVec { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..ResourceVec::default() };
     if !space.usable.host().covers(wanted) {
         return None;
     }
@@ -109,9 +107,8 @@ impl AssignmentSearch<'_> {
             return default;
         }
         self.assign_remaining(&self.groups());
-        let cheaper = self
-            .best
-            .filter(|(micro, _)| self.tried <= self.tried_max && *micro < terms.weighed_micro(self.weights));
+        let cheaper =
+            self.best.filter(|(micro, _)| self.tried <= self.tried_max && *micro < terms.weighed_micro(self.weights));
         cheaper.map_or(default, |(_, assignments)| assignments)
     }
 
@@ -127,15 +124,12 @@ impl AssignmentSearch<'_> {
         // Tasks of one group are interchangeable, so only ascending assignments are tried.
         let previous = self.assigned.len().checked_sub(1).filter(|previous| groups[*previous] == group);
         let previous = previous.map(|task| self.assigned[task]);
-        let Some(assignments) = self.found.eligible[group].every_assignment(each, self.left, self.tried_max)
-        else {
+        let Some(assignments) = self.found.eligible[group].every_assignment(each, self.left, self.tried_max) else {
             self.tried = usize::MAX;
             return;
         };
         for assignment in assignments {
-            if previous.is_some_and(|previous| assignment < previous)
-                || self.equals_earlier_device(assignment)
-            {
+            if previous.is_some_and(|previous| assignment < previous) || self.equals_earlier_device(assignment) {
                 continue;
             }
             if self.tried > self.tried_max {

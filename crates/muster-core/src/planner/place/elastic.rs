@@ -70,9 +70,7 @@ fn nodes_of(tasks: &[PlacedTask]) -> Vec<NodeId> {
 /// The tasks with new ranks: by group, then rack, then node.
 fn with_ranks(state: &State, mut tasks: Vec<PlacedTask>) -> Vec<PlacedTask> {
     let rack = |node: &NodeId| state.resources.entry(node).and_then(|entry| entry.rack.as_ref());
-    tasks.sort_by(|a, b| {
-        (a.group, rack(&a.node), &a.node, &a.gpus).cmp(&(b.group, rack(&b.node), &b.node, &b.gpus))
-    });
+    tasks.sort_by(|a, b| (a.group, rack(&a.node), &a.node, &a.gpus).cmp(&(b.group, rack(&b.node), &b.node, &b.gpus)));
     (0..).zip(&mut tasks).for_each(|(rank, task)| task.rank = rank);
     tasks
 }
@@ -108,15 +106,10 @@ impl GrowthSearch<'_, '_> {
     fn request(&self, shape: &Shape, group: usize, more: u32) -> (Arc<Request>, bool) {
         let groups = vec![(more, shape.groups[group].1.clone())];
         // `usable` enforces the locality of the whole gang.
-        let shape = Shape {
-            groups,
-            topology: Topology::Any,
-            locality: shape.locality.as_preference(),
-            ..shape.clone()
-        };
+        let shape =
+            Shape { groups, topology: Topology::Any, locality: shape.locality.as_preference(), ..shape.clone() };
         let request = Arc::new(Request::new(&self.draft.state.resources, &Arc::new(shape)));
-        let limited =
-            self.draft.shares.usage.models.limits(&self.bucket.tenant) || request.may_hold_instances;
+        let limited = self.draft.shares.usage.models.limits(&self.bucket.tenant) || request.may_hold_instances;
         (self.draft.within_limits(self.bucket, request), limited)
     }
 
@@ -146,8 +139,7 @@ impl GrowthSearch<'_, '_> {
     fn is_too_far(&self, node: &NodeId) -> bool {
         let shape = &self.bucket.shape;
         let elsewhere = !self.own.contains(node);
-        let rack =
-            |node: &NodeId| self.draft.space.resources.entry(node).and_then(|entry| entry.rack.as_ref());
+        let rack = |node: &NodeId| self.draft.space.resources.entry(node).and_then(|entry| entry.rack.as_ref());
         let same_rack = || rack(node).is_some() && self.own.iter().all(|own| rack(own) == rack(node));
         shape.locality.is_required() || (elsewhere && shape.must_share_a_rack() && !same_rack())
     }

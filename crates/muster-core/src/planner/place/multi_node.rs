@@ -22,15 +22,9 @@ use crate::state::State;
 pub(crate) type Usable<'u> = dyn Fn(&NodeId, ResourceVec) -> Option<ResourceVec> + 'u;
 
 /// A placement of the whole gang: within one rack if possible, else within one block, else anywhere.
-pub(crate) fn find(
-    state: &State,
-    capacity: &ResourceIndex,
-    request: &Request,
-    usable: &Usable,
-) -> Option<Placement> {
+pub(crate) fn find(state: &State, capacity: &ResourceIndex, request: &Request, usable: &Usable) -> Option<Placement> {
     let anywhere = || anywhere(state, capacity, request, usable);
-    let racks: Vec<TopologyDomain> =
-        capacity.racks().map(|(rack, nodes)| TopologyDomain::of(rack, nodes)).collect();
+    let racks: Vec<TopologyDomain> = capacity.racks().map(|(rack, nodes)| TopologyDomain::of(rack, nodes)).collect();
     if racks.is_empty() {
         return if request.shape.must_share_a_rack() { None } else { anywhere() };
     }
@@ -84,12 +78,7 @@ fn fullest_first<'a>(mut domains: Vec<TopologyDomain<'a>>, request: &Request) ->
     domains
 }
 
-fn anywhere(
-    state: &State,
-    capacity: &ResourceIndex,
-    request: &Request,
-    usable: &Usable,
-) -> Option<Placement> {
+fn anywhere(state: &State, capacity: &ResourceIndex, request: &Request, usable: &Usable) -> Option<Placement> {
     let mut placer = GangPlacer { capacity, request, usable, assigned: GangAssignment::default() };
     request
         .groups_by_size()
@@ -242,9 +231,7 @@ impl<'a> GangPlacer<'a> {
     fn fullest_for(&self, group: usize, count: u32, chosen: &[(&NodeId, u32)]) -> Option<&'a NodeId> {
         let gpus = self.request.shape.groups[group].1.whole_gpus().saturating_mul(count);
         let taken: BTreeSet<&NodeId> = chosen.iter().map(|(node, _)| *node).collect();
-        let fits = |found: &KindMatch, node: &NodeId| {
-            !taken.contains(node) && self.room(found, group, node) >= count
-        };
+        let fits = |found: &KindMatch, node: &NodeId| !taken.contains(node) && self.room(found, group, node) >= count;
         let fullest = self.request.matches.iter().filter_map(|found| {
             let mut nodes = self.capacity.with_free(&found.kind, gpus);
             nodes.find(|(_, node)| fits(found, node))

@@ -136,9 +136,8 @@ impl ClusterSummary {
 /// Free thousandths of devices of a node: of devices that are not partitioned, and of instances.
 fn free_milli(kind: &Kind, free: ResourceVec) -> u64 {
     let instances = (0u8..).zip(&kind.gpus).flat_map(|(device, gpu)| {
-        let is_free = move |one: &&InstanceKind| {
-            free.covers(DeviceAssignment::Instance { device, start: one.start }.taken())
-        };
+        let is_free =
+            move |one: &&InstanceKind| free.covers(DeviceAssignment::Instance { device, start: one.start }.taken());
         gpu.instances.iter().filter(is_free).map(|one| u64::from(one.compute_milli))
     });
     kind.emptiness(free).0 + instances.sum::<u64>()

@@ -147,11 +147,9 @@ impl Candidates {
 
 fn node_candidates(state: &State, now: Timestamp, node: &Node) -> Option<NodeCandidates> {
     let jobs = node.jobs.iter().filter_map(|job| state.jobs.get(job));
-    let mut candidates: Vec<Candidate> =
-        jobs.filter_map(|job| candidate(state, now, &node.id, job)).collect();
+    let mut candidates: Vec<Candidate> = jobs.filter_map(|job| candidate(state, now, &node.id, job)).collect();
     candidates.sort_by_key(|candidate| (candidate.lost_gpu_ms, candidate.priority, candidate.job));
-    let on_node =
-        || NodeCandidates { candidates, usable: state.usable_gpus(&node.id), overdrawn: overdrawn(node) };
+    let on_node = || NodeCandidates { candidates, usable: state.usable_gpus(&node.id), overdrawn: overdrawn(node) };
     Some(on_node()).filter(|on_node| !on_node.candidates.is_empty())
 }
 

@@ -83,8 +83,7 @@ fn fit(draft: &Draft, request: &Request, claim: &Claim) -> Option<Placement> {
     }
     let node = &claim.tasks.first()?.node;
     let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
-    let found =
-        request.match_for(&entry.kind).filter(|_| claim.tasks.iter().all(|task| task.node == *node))?;
+    let found = request.match_for(&entry.kind).filter(|_| claim.tasks.iter().all(|task| task.node == *node))?;
     Some(Placement::on_one_node(request, node, found, &request.assign(found, entry.free)?))
 }
 
@@ -96,14 +95,12 @@ fn is_free(draft: &Draft, request: &Request, placement: &Placement) -> bool {
         let group = task.group as usize;
         let each = &request.shape.groups[group].1;
         let allows = |found: &KindMatch| {
-            DeviceAssignment::of(task)
-                .is_some_and(|assignment| found.eligible[group].allows(assignment, each))
+            DeviceAssignment::of(task).is_some_and(|assignment| found.eligible[group].allows(assignment, each))
         };
         found.is_some_and(allows)
     };
-    let has_space = |(node, taken): (&NodeId, &ResourceVec)| {
-        draft.space.free_on(node).is_some_and(|free| free.covers(*taken))
-    };
+    let has_space =
+        |(node, taken): (&NodeId, &ResourceVec)| draft.space.free_on(node).is_some_and(|free| free.covers(*taken));
     placement.tasks.iter().all(is_eligible) && placement.taken(request).iter().all(has_space)
 }
 
@@ -120,8 +117,7 @@ pub(crate) fn promised_to(state: &State, job: JobId, claim: &Claim) -> Vec<(Node
     let wanted = ResourceVec::by_node(&job.spec, &claim.tasks).into_iter();
     let promised = wanted.map(|(node, wanted)| {
         let releasing = state.releasing_for(claim, node);
-        let devices =
-            ResourceVec { gpus: wanted.gpus, instances: wanted.instances, ..ResourceVec::default() };
+        let devices = ResourceVec { gpus: wanted.gpus, instances: wanted.instances, ..ResourceVec::default() };
         (node.clone(), wanted.divisible().intersection(releasing).plus(devices))
     });
     promised.collect()

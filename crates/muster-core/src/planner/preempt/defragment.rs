@@ -107,8 +107,7 @@ fn best_move(draft: &mut Draft, head: &QueueHead) -> Option<FoundMove> {
             continue;
         }
         let found = Move { job, tasks, victim: victim.id, to: to.tasks, gained_gpu_ms, lost_gpu_ms };
-        best =
-            Some(((lost_gpu_ms, victim.id), found, EvictionProposal { placement, victims: vec![victim.id] }));
+        best = Some(((lost_gpu_ms, victim.id), found, EvictionProposal { placement, victims: vec![victim.id] }));
     }
     best.map(|(_, found, proposal)| (found, proposal, request))
 }
@@ -117,8 +116,7 @@ fn best_move(draft: &mut Draft, head: &QueueHead) -> Option<FoundMove> {
 fn cost(draft: &Draft, victim: &Job) -> u64 {
     let Some(attempt) = victim.attempt() else { return u64::MAX };
     let idle_ms = draft.state.settings.stop_grace_ms.max(0) as u64;
-    lost_gpu_ms(victim, attempt, draft.now)
-        .saturating_add(idle_ms.saturating_mul(attempt.gpu_milli()) / 1_000)
+    lost_gpu_ms(victim, attempt, draft.now).saturating_add(idle_ms.saturating_mul(attempt.gpu_milli()) / 1_000)
 }
 
 /// A running job that may be moved, with one of its nodes and its entry among the candidates of that node.
@@ -130,12 +128,7 @@ struct MoveCandidate<'a> {
 }
 
 /// The placement of the blocked job after the move, and a placement elsewhere that is free for the victim now.
-fn fits_after(
-    draft: &Draft,
-    job: JobId,
-    request: &Request,
-    moved: MoveCandidate,
-) -> Option<(Placement, Placement)> {
+fn fits_after(draft: &Draft, job: JobId, request: &Request, moved: MoveCandidate) -> Option<(Placement, Placement)> {
     let MoveCandidate { node, candidate, victim } = moved;
     let candidates = draft.caches.candidates.as_ref()?.nodes.get(node)?;
     let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;

@@ -27,11 +27,8 @@ pub(crate) fn proposal(draft: &Draft, preemptor: Preemptor) -> Option<EvictionPr
     if !request.shape.must_share_a_rack() {
         return GangEviction::of(draft, preemptor, None).map(|eviction| eviction.proposal());
     }
-    let evictions = draft
-        .space
-        .resources
-        .racks()
-        .filter_map(|(_, rack)| GangEviction::of(draft, preemptor, Some(&rack.nodes)));
+    let evictions =
+        draft.space.resources.racks().filter_map(|(_, rack)| GangEviction::of(draft, preemptor, Some(&rack.nodes)));
     evictions.min_by_key(GangEviction::total_price).map(|eviction| eviction.proposal())
 }
 
@@ -85,8 +82,7 @@ impl<'a> GangEviction<'a> {
         if left == 0 {
             return true;
         }
-        let mut prices: BTreeSet<EvictionPrice> =
-            self.all_nodes().filter_map(|node| self.price(group, node)).collect();
+        let mut prices: BTreeSet<EvictionPrice> = self.all_nodes().filter_map(|node| self.price(group, node)).collect();
         while left > 0 {
             let Some(best) = prices.pop_first() else { return false };
             let node = best.2.clone();
@@ -146,8 +142,7 @@ impl<'a> GangEviction<'a> {
     /// What is left on a node after the victims so far have released their space, `more` is released as well, and the
     /// tasks so far are placed.
     fn left_on(&self, node: &NodeId, more: ResourceVec) -> Option<(&'a KindMatch, ResourceVec)> {
-        let freed =
-            self.nodes.get(node).map(|node_draft| sum_of(node_draft.freed.values())).unwrap_or_default();
+        let freed = self.nodes.get(node).map(|node_draft| sum_of(node_draft.freed.values())).unwrap_or_default();
         let (found, assignment) = self.assignment_on(node, freed.plus(more))?;
         Some((found, assignment.left))
     }
@@ -164,9 +159,8 @@ impl<'a> GangEviction<'a> {
             NodeAssignment::new(self.draft.usable(node, after, self.preemptor.expected_end(self.draft))?);
         if let Some(node_draft) = self.nodes.get(node).filter(|node_draft| !node_draft.tasks.is_empty()) {
             let groups = self.request.groups_by_size();
-            let fit = groups
-                .into_iter()
-                .all(|group| assignment.take(self.request, found, group, node_draft.tasks[group]));
+            let fit =
+                groups.into_iter().all(|group| assignment.take(self.request, found, group, node_draft.tasks[group]));
             fit.then_some(())?;
         }
         Some((found, assignment))
@@ -188,8 +182,7 @@ impl<'a> GangEviction<'a> {
 
     fn price(&self, group: usize, node: &NodeId) -> Option<EvictionPrice> {
         let victims = self.victims_for_one(group, node)?;
-        let lost =
-            victims.iter().fold(0u64, |sum, victim| sum.saturating_add(self.preemptor.eviction_cost(victim)));
+        let lost = victims.iter().fold(0u64, |sum, victim| sum.saturating_add(self.preemptor.eviction_cost(victim)));
         Some((lost, victims.len(), node.clone()))
     }
 
@@ -214,13 +207,10 @@ impl<'a> GangEviction<'a> {
     /// Spare the victims that the tasks do not need where they are placed now, the most expensive first.
     fn spare_the_unneeded(&mut self) {
         for job in self.victims_by_loss().into_iter().rev() {
-            let mut node_drafts =
-                self.nodes.iter().filter(|(_, node_draft)| node_draft.freed.contains_key(&job));
+            let mut node_drafts = self.nodes.iter().filter(|(_, node_draft)| node_draft.freed.contains_key(&job));
             if node_drafts.all(|(node, node_draft)| self.fits_without(job, node, node_draft)) {
                 self.victims.remove(&job);
-                self.nodes
-                    .values_mut()
-                    .for_each(|node_draft| node_draft.freed.retain(|other, _| *other != job));
+                self.nodes.values_mut().for_each(|node_draft| node_draft.freed.retain(|other, _| *other != job));
             }
         }
     }
@@ -243,10 +233,7 @@ impl<'a> GangEviction<'a> {
             Some((node.clone(), assignment))
         });
         let gang = GangAssignment { nodes: nodes.collect() };
-        EvictionProposal {
-            placement: gang.placement(self.draft.state, self.request),
-            victims: self.victims_by_loss(),
-        }
+        EvictionProposal { placement: gang.placement(self.draft.state, self.request), victims: self.victims_by_loss() }
     }
 }
 

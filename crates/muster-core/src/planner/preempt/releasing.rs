@@ -154,12 +154,7 @@ fn fit(draft: &Draft, request: &Request, node: &NodeId, releasing: ResourceVec) 
 }
 
 /// What is free on a node after the releases.
-fn free_after_release(
-    draft: &Draft,
-    node: &NodeId,
-    free: ResourceVec,
-    releasing: ResourceVec,
-) -> Option<ResourceVec> {
+fn free_after_release(draft: &Draft, node: &NodeId, free: ResourceVec, releasing: ResourceVec) -> Option<ResourceVec> {
     let usable = releasing.on_devices(draft.state.usable_gpus(node));
     let overdrawn = draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
     draft.usable(node, free.plus(usable).minus(overdrawn), ExpectedEnd::NEVER)
@@ -190,7 +185,6 @@ fn find_multi_node(draft: &mut Draft, head: &QueueHead, request: &Request) -> Op
 }
 
 fn will_end(job: &Job, now: Timestamp) -> bool {
-    let in_time =
-        |stopping: &Stopping| now.since(stopping.since) <= stopping.grace_ms.saturating_add(STUCK_AFTER_MS);
+    let in_time = |stopping: &Stopping| now.since(stopping.since) <= stopping.grace_ms.saturating_add(STUCK_AFTER_MS);
     job.attempt().and_then(|attempt| attempt.stopping.as_ref()).is_some_and(in_time)
 }

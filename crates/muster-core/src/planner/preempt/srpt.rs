@@ -77,12 +77,7 @@ fn runtime_ms(head: &QueueHead) -> i64 {
 }
 
 /// True if the preemptor gains more time than its victims lose.
-fn has_net_gain(
-    draft: &Draft,
-    head: &QueueHead,
-    proposal: &EvictionProposal,
-    reserved_at: Timestamp,
-) -> bool {
+fn has_net_gain(draft: &Draft, head: &QueueHead, proposal: &EvictionProposal, reserved_at: Timestamp) -> bool {
     let grace_ms = draft.state.settings.stop_grace_ms;
     let start_without = reserved_at.min(expected_end_of_victims(draft, proposal));
     let gained_ms = start_without.since(draft.now).saturating_sub(grace_ms);

@@ -45,12 +45,7 @@ pub(crate) fn evict_for_group(draft: &mut Draft) {
     let waiting = smallest(draft, &mut blocked);
     if let Some(best) = best(draft, &waiting) {
         let (head, request) = (&blocked[best.head], &best.ask);
-        accept(
-            draft,
-            head,
-            request,
-            EvictionProposal { placement: best.placement, victims: vec![best.victim] },
-        );
+        accept(draft, head, request, EvictionProposal { placement: best.placement, victims: vec![best.victim] });
     }
     draft.output.blocked = blocked;
 }
@@ -140,12 +135,7 @@ fn largest<'a>(draft: &'a Draft, more_than: u64) -> Vec<PlacedCandidate<'a>> {
 
 /// The gain in SRPT index if a victim is evicted and as many waiting jobs as fit are placed on its nodes. `None` if
 /// their sum is not clearly larger than the victim's index, or if the first of them is not smaller than the victim.
-fn gain(
-    draft: &Draft,
-    victim: &Candidate,
-    nodes: &[&NodeId],
-    waiting: &[GroupCandidate],
-) -> Option<GroupEviction> {
+fn gain(draft: &Draft, victim: &Candidate, nodes: &[&NodeId], waiting: &[GroupCandidate]) -> Option<GroupEviction> {
     let mut spaces: Vec<(&NodeId, ResourceVec)> =
         nodes.iter().filter_map(|node| Some((*node, after(draft, victim.job, node)?))).collect();
     let mut first: Option<(&GroupCandidate, Placement)> = None;
@@ -160,15 +150,8 @@ fn gain(
     if gain <= victim.srpt_index? / GAIN_DIVISOR {
         return None;
     }
-    let (candidate, placement) =
-        first.filter(|(candidate, _)| Some(candidate.size) < victim.remaining_gpu_ms)?;
-    Some(GroupEviction {
-        gain,
-        victim: victim.job,
-        head: candidate.head,
-        ask: candidate.request.clone(),
-        placement,
-    })
+    let (candidate, placement) = first.filter(|(candidate, _)| Some(candidate.size) < victim.remaining_gpu_ms)?;
+    Some(GroupEviction { gain, victim: victim.job, head: candidate.head, ask: candidate.request.clone(), placement })
 }
 
 /// What is free on a node after the eviction of a victim.
@@ -180,27 +163,15 @@ fn after(draft: &Draft, victim: JobId, node: &NodeId) -> Option<ResourceVec> {
 }
 
 /// Place a waiting job on the first node that holds its whole gang, and subtract what it takes there.
-fn place(
-    draft: &Draft,
-    candidate: &GroupCandidate,
-    spaces: &mut [(&NodeId, ResourceVec)],
-) -> Option<Placement> {
+fn place(draft: &Draft, candidate: &GroupCandidate, spaces: &mut [(&NodeId, ResourceVec)]) -> Option<Placement> {
     spaces.iter_mut().find_map(|(node, space)| {
-        let found = candidate
-            .request
-            .match_for(&draft.space.resources.entry(node)?.kind)
-            .filter(|found| found.holds_gang)?;
+        let found =
+            candidate.request.match_for(&draft.space.resources.entry(node)?.kind).filter(|found| found.holds_gang)?;
         let usable = draft.reservations.usable(node, *space, candidate.end, Some(candidate.job))?;
-        let placement = Placement::on_one_node(
-            &candidate.request,
-            *node,
-            found,
-            &candidate.request.assign(found, usable)?,
-        );
-        let taken = placement
-            .taken(&candidate.request)
-            .values()
-            .fold(ResourceVec::default(), |sum, taken| sum.plus(*taken));
+        let placement =
+            Placement::on_one_node(&candidate.request, *node, found, &candidate.request.assign(found, usable)?);
+        let taken =
+            placement.taken(&candidate.request).values().fold(ResourceVec::default(), |sum, taken| sum.plus(*taken));
         *space = space.minus(taken);
         Some(placement)
     })

@@ -45,10 +45,8 @@ impl EvictionOptions {
     /// Search again on the nodes that changed since.
     pub fn refresh(&mut self, draft: &Draft, preemptor: Preemptor) {
         for node in &draft.space.dirty_nodes[self.seen..] {
-            let candidates =
-                draft.caches.candidates.as_ref().and_then(|candidates| candidates.nodes.get(node));
-            let option =
-                candidates.and_then(|candidates| eviction_option(draft, preemptor, node, candidates));
+            let candidates = draft.caches.candidates.as_ref().and_then(|candidates| candidates.nodes.get(node));
+            let option = candidates.and_then(|candidates| eviction_option(draft, preemptor, node, candidates));
             self.put(node, option);
         }
         self.seen = draft.space.dirty_nodes.len();
@@ -95,8 +93,7 @@ pub(crate) fn minimal_victims_on<'a>(
     let request = preemptor.request;
     let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
     let found = request.match_for(&entry.kind).filter(|found| found.holds_gang)?;
-    let eligible =
-        eligible_victims(draft, preemptor, candidates.candidates.iter(), &draft.pending_releases());
+    let eligible = eligible_victims(draft, preemptor, candidates.candidates.iter(), &draft.pending_releases());
     let end = preemptor.expected_end(draft);
     let free_after =
         |victims: &[&Candidate]| draft.usable(node, candidates.after(entry.free, freed_space(victims)), end);

@@ -89,8 +89,7 @@ impl BudgetUsage {
             true => (state.spent_below(now), lowest_power_limits(state)),
             false => (state.summed_over_descendants(|tenant| state.spent(tenant, now)), BTreeMap::new()),
         };
-        let has_budget =
-            |id: &TenantId| state.tenants.get(id).is_some_and(|tenant| tenant.config.budget.is_set());
+        let has_budget = |id: &TenantId| state.tenants.get(id).is_some_and(|tenant| tenant.config.budget.is_set());
         let spent = spent.into_iter().filter(|(id, _)| has_budget(id));
         BudgetUsage { spent: spent.map(|(id, spent)| (id.clone(), spent)).collect(), power_limits }
     }
@@ -103,10 +102,7 @@ impl BudgetUsage {
     /// The first tenant of the lineage whose budget does not allow `more`, and its usage.
     pub fn over<'a>(&self, state: &'a State, tenant: &TenantId, more: Spent) -> Option<(&'a Tenant, Spent)> {
         let with_budget = |tenant: &'a Tenant| Some((tenant, *self.spent.get(&tenant.id)?));
-        state
-            .lineage(tenant)
-            .filter_map(with_budget)
-            .find(|(tenant, spent)| !tenant.config.budget.allows(*spent, more))
+        state.lineage(tenant).filter_map(with_budget).find(|(tenant, spent)| !tenant.config.budget.allows(*spent, more))
     }
 
     /// The least that a gang uses up to its time limit, wherever it is placed; zero for a job without a time limit.

@@ -85,8 +85,7 @@ impl PendingReleases {
             let guaranteed = &tenant.config.guaranteed;
             let released = self.released.get(&tenant.id).copied().unwrap_or_default();
             let before = usage.tenants.running(&tenant.id).less(released);
-            guaranteed.is_kept(before.less(demand), demand)
-                || (reclaimed && !guaranteed.excess(before).is_empty())
+            guaranteed.is_kept(before.less(demand), demand) || (reclaimed && !guaranteed.excess(before).is_empty())
         };
         self.is_within_loss_limits(state, victim)
             && state.lineage(&victim.spec.tenant).all(|tenant| {
@@ -138,9 +137,8 @@ impl GuaranteeCover<'_> {
     /// guarantee per model the victim holds a device of that model.
     pub fn reclaims(&self, state: &State, victim: &Job, usage: &ModelGuaranteeUsage) -> bool {
         let outside = |guarantor: &TenantId| !is_below(state, &victim.spec.tenant, guarantor);
-        let on_model = |(guarantor, model): &(&TenantId, &str)| {
-            outside(guarantor) && usage.held_by(state, victim, model) > 0
-        };
+        let on_model =
+            |(guarantor, model): &(&TenantId, &str)| outside(guarantor) && usage.held_by(state, victim, model) > 0;
         self.amounts.is_some_and(outside) || self.models.iter().any(on_model)
     }
 
@@ -181,8 +179,7 @@ pub(crate) fn guarantor<'a>(
 
 /// True if any tenant has a guarantee.
 pub(crate) fn any_tenant_is_guaranteed(state: &State) -> bool {
-    let any =
-        |tenant: &Tenant| tenant.config.guaranteed.is_set() || guaranteed_models(tenant).next().is_some();
+    let any = |tenant: &Tenant| tenant.config.guaranteed.is_set() || guaranteed_models(tenant).next().is_some();
     state.tenants.values().any(any)
 }
 

@@ -63,12 +63,7 @@ impl ModelGuaranteeUsage {
     }
 
     /// Every tenant of the lineage whose guarantee per model covers a shape, and the model.
-    pub fn guarantors<'a>(
-        &self,
-        state: &'a State,
-        tenant: &TenantId,
-        shape: &Shape,
-    ) -> Vec<(&'a TenantId, &'a str)> {
+    pub fn guarantors<'a>(&self, state: &'a State, tenant: &TenantId, shape: &Shape) -> Vec<(&'a TenantId, &'a str)> {
         if self.is_empty() {
             return Vec::new();
         }
@@ -100,8 +95,7 @@ impl ModelGuaranteeUsage {
     fn asks_only_for(&self, shape: &Shape, model: &str) -> bool {
         let mut groups = shape.groups.iter().map(|(_, each)| each).filter(|each| each.gpus > 0).peekable();
         let accepts_only = |each: &Resources| {
-            !each.gpu_models.is_empty()
-                && each.gpu_models.iter().all(|requested| self.is_only(requested, model))
+            !each.gpu_models.is_empty() && each.gpu_models.iter().all(|requested| self.is_only(requested, model))
         };
         groups.peek().is_some() && groups.all(accepts_only)
     }

@@ -49,8 +49,7 @@ impl<'a> ModelLimitUsage<'a> {
 
     /// True if a tenant or an ancestor has limits per model.
     pub fn limits(&self, tenant: &TenantId) -> bool {
-        !self.tenants.is_empty()
-            && self.state.lineage(tenant).any(|tenant| self.tenants.contains_key(&tenant.id))
+        !self.tenants.is_empty() && self.state.lineage(tenant).any(|tenant| self.tenants.contains_key(&tenant.id))
     }
 
     /// Count the devices of a task.

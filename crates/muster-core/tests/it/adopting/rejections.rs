@@ -14,8 +14,8 @@ use muster_core::{GpuId, JobId, Settings};
 
 use super::one_node;
 use crate::builders::{
-    A100, bundle, eviction, job, node, node_id, placed, plan_of_evictions, plan_of_starts, start, submission,
-    tenant, tenant_id, window,
+    A100, bundle, eviction, job, node, node_id, placed, plan_of_evictions, plan_of_starts, start, submission, tenant,
+    tenant_id, window,
 };
 use crate::world::World;
 

@@ -81,22 +81,12 @@ fn check_victim_answers(before: &State, id: JobId, victims: &[JobId]) {
     let is_active = story_policies::is_hook_active(before, Hook::Victims, &job.spec.tenant);
     for victim in victims.iter().filter_map(|victim| before.jobs.get(victim)) {
         let known = answer.and_then(|answer| answer.victims.get(&victim.id));
-        assert!(
-            !is_active || known == Some(&true),
-            "{} was evicted for {id} without a policy answer",
-            victim.id
-        );
+        assert!(!is_active || known == Some(&true), "{} was evicted for {id} without a policy answer", victim.id);
     }
 }
 
 /// The eviction is allowed, and the preemptor fits afterwards.
-pub(super) fn check_eviction(
-    before: &State,
-    id: JobId,
-    tasks: &[PlacedTask],
-    victims: &[JobId],
-    now: Timestamp,
-) {
+pub(super) fn check_eviction(before: &State, id: JobId, tasks: &[PlacedTask], victims: &[JobId], now: Timestamp) {
     check_victim_answers(before, id, victims);
     let job = &before.jobs[&id];
     assert!(before.settings.preemption && before.tenants[&job.spec.tenant].config.may_preempt);
@@ -114,15 +104,13 @@ pub(super) fn check_eviction(
         let passed = attempt.revocable && waiting_since(job).is_some_and(|since| since <= attempt.placed_at);
         let weaker = victim.spec.priority < job.spec.priority;
         let saves = victim.spec.checkpoint.is_some() || attempt.saved_at.is_some();
-        let moved = before.settings.defragment
-            && saves
-            && victim.preemptions == 0
-            && victim.spec.priority <= job.spec.priority;
+        let moved =
+            before.settings.defragment && saves && victim.preemptions == 0 && victim.spec.priority <= job.spec.priority;
         let weaker = weaker || passed || moved || yields_to(before, victim, job, now);
         let elsewhere = |by: &TenantId| !is_below(before, &victim.spec.tenant, by);
         let on_model = |model: &str| model_milli(before, &attempt.tasks, model) > 0;
-        let reclaimed = guarantor.is_some_and(elsewhere)
-            || by_model.iter().any(|(by, model)| elsewhere(by) && on_model(model));
+        let reclaimed =
+            guarantor.is_some_and(elsewhere) || by_model.iter().any(|(by, model)| elsewhere(by) && on_model(model));
         assert!(weaker || reclaimed, "{} is not weaker than {id}", victim.id);
         check_guarantees(before, (guarantor, &by_model), (victim, reclaimed), &victims[..place]);
         assert!(config.may_be_preempted, "{} may not be preempted", victim.id);

@@ -50,10 +50,7 @@ impl PastUsage {
     fn compare(&mut self, holder: Holder, held: u64, recent: DecayedUsage, half_life: i64) {
         let known = recent.micro_gpus(held, self.since, half_life) as f64;
         let own = self.gpus.get(&holder).copied().unwrap_or_default() * 1e6;
-        assert!(
-            (known - own).abs() < 5.0,
-            "the decayed usage of {holder:?} is {known} millionths, not {own}"
-        );
+        assert!((known - own).abs() < 5.0, "the decayed usage of {holder:?} is {known} millionths, not {own}");
         self.holding.insert(holder, (held, half_life));
     }
 }

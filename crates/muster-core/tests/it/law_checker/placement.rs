@@ -63,10 +63,7 @@ impl LawChecker {
             let gpu = GpuId { node: task.node.clone(), index: *index };
             let facts = &node.facts.gpus[usize::from(*index)];
             let has_model = |name: &String| model::matches(name, &facts.model);
-            assert!(
-                each.gpu_models.is_empty() || each.gpu_models.iter().any(has_model),
-                "{gpu} is another model"
-            );
+            assert!(each.gpu_models.is_empty() || each.gpu_models.iter().any(has_model), "{gpu} is another model");
             assert!(facts.memory_mib >= each.gpu_memory_mib, "{gpu} has too little memory");
             if let Some(pool) = job.spec.pool.as_ref().and_then(|pool| before.policies.pool(pool)) {
                 let health = &node.gpu_health[usize::from(*index)];
@@ -180,8 +177,7 @@ fn check_model_limits(before: &State, job: &Job, tasks: &[PlacedTask]) {
     let new: Vec<(&str, u64)> = tasks.iter().flat_map(parts).collect();
     for tenant in before.lineage(&job.spec.tenant) {
         let below = |job: &&Job| is_below(before, &job.spec.tenant, &tenant.id);
-        let held =
-            before.jobs.values().filter(below).filter_map(Job::attempt).flat_map(|attempt| &attempt.tasks);
+        let held = before.jobs.values().filter(below).filter_map(Job::attempt).flat_map(|attempt| &attempt.tasks);
         let held: Vec<(&str, u64)> = held.flat_map(parts).collect();
         for (model, limit) in &tenant.config.maximum_by_model {
             let of_model = |devices: &[(&str, u64)]| -> u64 {

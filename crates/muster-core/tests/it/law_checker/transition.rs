@@ -13,8 +13,7 @@ use crate::story_policies;
 pub(super) fn check_shorter_grace(before: &State, id: JobId, grace_ms: i64, at: Timestamp) {
     let attempt = before.jobs[&id].attempt().unwrap();
     let stopping = attempt.stopping.as_ref().unwrap_or_else(|| panic!("{id} is not stopping"));
-    let ends =
-        matches!(stopping.cause, StopCause::Cancelled { .. } | StopCause::TimeLimit | StopCause::GangFailed);
+    let ends = matches!(stopping.cause, StopCause::Cancelled { .. } | StopCause::TimeLimit | StopCause::GangFailed);
     assert!(!ends, "{id} ends for good and must keep its grace");
     assert!(grace_ms < stopping.grace_ms, "{id} has a longer grace than before");
     assert!(at.since(stopping.since) < grace_ms, "{id} has no time left to exit");

@@ -33,19 +33,15 @@ pub(super) struct Reservation {
 
 impl Reservation {
     pub(super) fn blocks_backfill(&self, (at, certainty, yields): ExpectedEnd) -> bool {
-        let late = at > self.at
-            || certainty == Certainty::Estimate
-            || (self.strict && certainty == Certainty::Revocable);
+        let late =
+            at > self.at || certainty == Certainty::Estimate || (self.strict && certainty == Certainty::Revocable);
         late && (self.strict || !yields)
     }
 }
 
 impl<'a> NaivePlanner<'a> {
     /// Windows that are closed to the jobs of a tenant.
-    pub(super) fn windows_closed_to<'s>(
-        &'s self,
-        tenant: Option<&'s TenantId>,
-    ) -> impl Iterator<Item = &'s Window> {
+    pub(super) fn windows_closed_to<'s>(&'s self, tenant: Option<&'s TenantId>) -> impl Iterator<Item = &'s Window> {
         let is_open = move |window: &Window| {
             let top = window.tenant.as_ref().zip(tenant);
             top.is_some_and(|(top, tenant)| is_below(self.state, tenant, top))
@@ -74,16 +70,14 @@ impl<'a> NaivePlanner<'a> {
     ) -> Option<Space> {
         let mut usable = space.clone();
         let (at, certainty, _) = expected_end;
-        let closed = |window: &Window| {
-            window.nodes.contains(node) && (at > window.from || certainty != Certainty::Bound)
-        };
+        let closed =
+            |window: &Window| window.nodes.contains(node) && (at > window.from || certainty != Certainty::Bound);
         if self.windows_closed_to(tenant).any(closed) {
             return None;
         }
         let others = self.reservations.iter().filter(|reservation| Some(reservation.job) != own);
         for reservation in others.filter(|reservation| reservation.blocks_backfill(expected_end)) {
-            let (Some(taken), Some(spare)) = (reservation.taken.get(node), reservation.spare.get(node))
-            else {
+            let (Some(taken), Some(spare)) = (reservation.taken.get(node), reservation.spare.get(node)) else {
                 continue;
             };
             for gpu in taken.gpus.keys() {
@@ -111,8 +105,7 @@ impl<'a> NaivePlanner<'a> {
         // Model limits may exclude every node; then the gang blocked for its quota and gets no reservation.
         let holds_some = |node: &Node| {
             let kind = Kind::of(node);
-            let spans =
-                may_span(job) && job.spec.tasks.iter().any(|of| kind.could_hold_tasks(&shape, &of.each) > 0);
+            let spans = may_span(job) && job.spec.tasks.iter().any(|of| kind.could_hold_tasks(&shape, &of.each) > 0);
             (kind.could_hold(&shape) || spans) && self.model_allows(job, node)
         };
         let feasible = feasible && self.state.nodes.values().any(holds_some);
@@ -155,10 +148,7 @@ impl<'a> NaivePlanner<'a> {
                     at,
                     until: at.plus(lasts),
                     strict: self.is_overdue(job) || !self.may_preempt(job),
-                    spare: taken
-                        .iter()
-                        .map(|(node, taken)| (node.clone(), spaces[node].1.less(taken)))
-                        .collect(),
+                    spare: taken.iter().map(|(node, taken)| (node.clone(), spaces[node].1.less(taken))).collect(),
                     taken,
                 });
             }
@@ -206,18 +196,11 @@ impl<'a> NaivePlanner<'a> {
 
     pub(super) fn is_in_window(&self, job: &Job, node: &NodeId, from: Timestamp, until: Timestamp) -> bool {
         let endless = job.spec.time_limit_ms.is_none();
-        self.windows_closed_to(Some(&job.spec.tenant)).any(|window| {
-            window.nodes.contains(node) && (endless || window.from < until) && from < window.until
-        })
+        self.windows_closed_to(Some(&job.spec.tenant))
+            .any(|window| window.nodes.contains(node) && (endless || window.from < until) && from < window.until)
     }
 
-    pub(super) fn space_at(
-        &self,
-        id: &NodeId,
-        freed: Option<&Space>,
-        from: Timestamp,
-        until: Timestamp,
-    ) -> Space {
+    pub(super) fn space_at(&self, id: &NodeId, freed: Option<&Space>, from: Timestamp, until: Timestamp) -> Space {
         let node = &self.state.nodes[id];
         let free = &self.free[id];
         let mut space = match freed {
@@ -233,10 +216,8 @@ impl<'a> NaivePlanner<'a> {
     }
 
     pub(super) fn reserve(&mut self, new: Reservation) {
-        for reservation in self
-            .reservations
-            .iter_mut()
-            .filter(|reservation| new.at <= reservation.at && reservation.at < new.until)
+        for reservation in
+            self.reservations.iter_mut().filter(|reservation| new.at <= reservation.at && reservation.at < new.until)
         {
             for (node, taken) in &new.taken {
                 reservation.spare.entry(node.clone()).and_modify(|spare| spare.take(taken));

@@ -10,9 +10,7 @@ use muster_core::{JobId, NodeId};
 use crate::naive_planner::NaivePlanner;
 use crate::naive_planner::devices::{has_current_share, is_eligible};
 use crate::naive_planner::expected_end::NO_KNOWN_END;
-use crate::naive_planner::space::{
-    Space, Spaces, free_on, space_by_node, space_of_task, still_needed, usable,
-};
+use crate::naive_planner::space::{Space, Spaces, free_on, space_by_node, space_of_task, still_needed, usable};
 use crate::recompute::is_ready;
 
 impl<'a> NaivePlanner<'a> {
@@ -50,9 +48,7 @@ impl<'a> NaivePlanner<'a> {
             let in_window = |task: &PlacedTask| {
                 let mut windows = self.windows_closed_to(Some(&job.spec.tenant));
                 windows.any(|window| {
-                    window.nodes.contains(&task.node)
-                        && now < window.until
-                        && end.is_none_or(|end| end > window.from)
+                    window.nodes.contains(&task.node) && now < window.until && end.is_none_or(|end| end > window.from)
                 })
             };
             if is_ready(job) && claim.tasks.iter().all(|task| is_usable(task) && !in_window(task)) {
@@ -66,9 +62,7 @@ impl<'a> NaivePlanner<'a> {
         for victim in claim.victims.iter().filter_map(|victim| self.state.jobs.get(victim)) {
             let stopping = victim.attempt().filter(|attempt| attempt.stopping.is_some());
             let tasks = stopping.into_iter().flat_map(|attempt| &attempt.tasks);
-            tasks
-                .filter(|task| task.node == *node)
-                .for_each(|task| released.add(&space_of_task(victim, task)));
+            tasks.filter(|task| task.node == *node).for_each(|task| released.add(&space_of_task(victim, task)));
         }
         released
     }
@@ -81,13 +75,11 @@ impl<'a> NaivePlanner<'a> {
                 .into_keys()
                 .map(|node| (node.clone(), self.free_for_claimant(id, &node)))
                 .collect();
-            let fits_exactly =
-                space_by_node(job, &claim.tasks).iter().all(|(node, space)| own[node].holds(space));
+            let fits_exactly = space_by_node(job, &claim.tasks).iter().all(|(node, space)| own[node].holds(space));
             let is_valid = |task: &PlacedTask| {
                 let node = &self.state.nodes[&task.node];
                 let each = &job.spec.tasks[task.group as usize].each;
-                let fits =
-                    |gpu: &u8| is_eligible(each, node, *gpu) && has_current_share(each, node, *gpu, task);
+                let fits = |gpu: &u8| is_eligible(each, node, *gpu) && has_current_share(each, node, *gpu, task);
                 task.gpus.iter().all(fits) && self.model_allows(job, node)
             };
             let first = &claim.tasks[0].node;
@@ -109,10 +101,7 @@ impl<'a> NaivePlanner<'a> {
         let mut own = free_on(&self.state.nodes[node]);
         for (job, tasks) in &self.starts {
             let job = &self.state.jobs[job];
-            tasks
-                .iter()
-                .filter(|task| task.node == *node)
-                .for_each(|task| own.take(&space_of_task(job, task)));
+            tasks.iter().filter(|task| task.node == *node).for_each(|task| own.take(&space_of_task(job, task)));
         }
         for (other, claim) in self.state.claims.iter().filter(|(other, _)| **other != id) {
             if self.starts.iter().any(|(started, _)| started == other) {

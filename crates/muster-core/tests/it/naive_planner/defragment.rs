@@ -27,8 +27,7 @@ impl<'a> NaivePlanner<'a> {
             let mut best: Option<((u64, JobId), &Job, Vec<PlacedTask>)> = None;
             for node in self.free.keys() {
                 for victim in self.candidates(node) {
-                    let lost =
-                        self.preemption_loss(victim) + grace as u64 * held_by(victim).gpu_milli / 1_000;
+                    let lost = self.preemption_loss(victim) + grace as u64 * held_by(victim).gpu_milli / 1_000;
                     let may_move = self.writes_checkpoints(victim)
                         && victim.preemptions == 0
                         && victim.spec.priority <= job.spec.priority;

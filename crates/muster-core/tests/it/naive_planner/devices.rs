@@ -34,9 +34,7 @@ pub(super) fn every_placement(job: &Job, node: &Node, space: &Space) -> Vec<Vec<
             for (left, assigned) in found {
                 for assignment in every_assignment(&of.each, node, &left, is_single_share(job)) {
                     let before = assigned.last().filter(|(other, _)| *other == group);
-                    if before
-                        .is_some_and(|(_, before)| assignment_order(&assignment) < assignment_order(before))
-                    {
+                    if before.is_some_and(|(_, before)| assignment_order(&assignment) < assignment_order(before)) {
                         continue;
                     }
                     let mut left = left.clone();
@@ -71,8 +69,7 @@ pub(super) fn every_assignment(each: &Resources, node: &Node, left: &Space, sing
         let free: Vec<u8> = free.filter(|gpu| is_eligible(each, node, *gpu)).collect();
         let sets = (0..1u32 << free.len()).filter(|set| set.count_ones() == each.gpus);
         let gpus = |set: u32| (0..).zip(&free).filter(move |(at, _): &(u32, _)| set >> at & 1 == 1);
-        let assignment =
-            |set: u32| Assignment { gpus: gpus(set).map(|(_, gpu)| *gpu).collect(), share: None };
+        let assignment = |set: u32| Assignment { gpus: gpus(set).map(|(_, gpu)| *gpu).collect(), share: None };
         return sets.map(assignment).collect();
     }
     let mut assignments = [fractions(each, node, left), instances(each, node, left)].concat();
@@ -95,8 +92,7 @@ pub(super) fn assignment_order(assignment: &Assignment) -> (u8, u64, u8) {
 
 /// True if all GPUs of the gang must be on one NUMA node or joined by NVLink.
 pub(super) fn requires_locality(job: &Job) -> bool {
-    matches!(job.spec.topology, Topology::SameNuma | Topology::Nvlink)
-        || job.spec.allow_cross_numa == Some(false)
+    matches!(job.spec.topology, Topology::SameNuma | Topology::Nvlink) || job.spec.allow_cross_numa == Some(false)
 }
 
 pub(super) fn is_degraded(node: &Node, gpu: u8) -> bool {
@@ -194,19 +190,14 @@ pub(super) fn instances(each: &Resources, node: &Node, left: &Space) -> Vec<(Ass
         let one = node.instances(*gpu).iter().find(|one| one.start == *start).unwrap();
         let table = model::of_device(&facts.model, facts.memory_mib).unwrap().mig.unwrap();
         let profile = table.profile(&one.profile).unwrap();
-        let (milli, memory_mib) =
-            (table.compute_milli(profile), table.profiles[usize::from(profile)].memory_mib);
+        let (milli, memory_mib) = (table.compute_milli(profile), table.profiles[usize::from(profile)].memory_mib);
         let enough = milli >= each.gpu_compute_milli && memory_mib >= each.gpu_memory_mib;
         if enough && (each.gpu_models.is_empty() || each.gpu_models.iter().any(has_model)) {
             let mode = ShareMode::Mig { profile: one.profile.clone(), start: *start };
             let (held, _) = instance_size(node, *gpu, &one.profile);
             let memory_milli = memory_mib * 1_000 / facts.memory_mib;
-            let share = Share {
-                compute_milli: held as u32,
-                memory_milli: (memory_milli as u32).min(1_000),
-                memory_mib,
-                mode,
-            };
+            let share =
+                Share { compute_milli: held as u32, memory_milli: (memory_milli as u32).min(1_000), memory_mib, mode };
             let order = (1, 0, (milli, memory_mib), *gpu, *start);
             found.push((order, Assignment { gpus: vec![*gpu], share: Some(share) }));
         }

@@ -32,8 +32,7 @@ impl<'a> NaivePlanner<'a> {
             let mut usable = free.clone();
             usable.gpus.retain(|gpu, _| !is_degraded(&self.state.nodes[id], *gpu));
             usable.instances.retain(|(gpu, _)| !is_degraded(&self.state.nodes[id], *gpu));
-            let usable =
-                self.unreserved(id, &usable, irrevocable(self.expected_end(job)), Some(&job.spec.tenant));
+            let usable = self.unreserved(id, &usable, irrevocable(self.expected_end(job)), Some(&job.spec.tenant));
             let near = self.may_grow_on(job, &own, id);
             spaces.extend(usable.filter(|_| near).map(|usable| (id.clone(), (free.whole(), usable))));
         }
@@ -43,8 +42,7 @@ impl<'a> NaivePlanner<'a> {
             let mut spec = (*job.spec).clone();
             spec.tasks = vec![TaskGroup { count: more, ..of.clone() }];
             further.spec = Arc::new(spec);
-            let beside =
-                own.iter().filter_map(|node| Some((node.clone(), NodeTasks::new(&spaces.get(node)?.1))));
+            let beside = own.iter().filter_map(|node| Some((node.clone(), NodeTasks::new(&spaces.get(node)?.1))));
             let tasks = self.place_on_several_beside(&further, &spaces, beside.collect())?;
             let milliwatts = milliwatts_of(self.state, &tasks);
             let demand = Demand { jobs: 0, milliwatts, ..demand_of(&further, &tasks) };
@@ -58,9 +56,9 @@ impl<'a> NaivePlanner<'a> {
             self.starts[place].1.push(task);
         }
         let state = self.state;
-        self.starts[place].1.sort_by_key(|task| {
-            (task.group, rack_of(state, &task.node), task.node.clone(), task.gpus.clone())
-        });
+        self.starts[place]
+            .1
+            .sort_by_key(|task| (task.group, rack_of(state, &task.node), task.node.clone(), task.gpus.clone()));
         (0..).zip(&mut self.starts[place].1).for_each(|(rank, task)| task.rank = rank);
         self.planned_usage.push((job, demand));
     }

@@ -13,14 +13,12 @@ impl<'a> NaivePlanner<'a> {
     /// The fair-share penalty on the priority of a job.
     pub(super) fn penalty(&self, job: &Job) -> i64 {
         let contested = |tenant: &&Tenant| {
-            let siblings =
-                self.state.tenants.values().filter(|other| other.config.parent == tenant.config.parent);
+            let siblings = self.state.tenants.values().filter(|other| other.config.parent == tenant.config.parent);
             siblings.into_iter().any(|other| other.id != tenant.id && self.has_work(&other.id))
         };
         let levels = self.state.lineage(&job.spec.tenant).filter(contested);
-        let loads: Vec<u64> = levels
-            .map(|tenant| self.used_share(&tenant.id) * 1_000 / self.fair_share(&tenant.id).max(1))
-            .collect();
+        let loads: Vec<u64> =
+            levels.map(|tenant| self.used_share(&tenant.id) * 1_000 / self.fair_share(&tenant.id).max(1)).collect();
         let mean = loads.iter().sum::<u64>() / (loads.len() as u64).max(1);
         let load = match (loads.is_empty(), self.load_of_user(job)) {
             (true, own) => own.unwrap_or(0),
@@ -43,8 +41,7 @@ impl<'a> NaivePlanner<'a> {
         let half_life = half_life(self.state, tenant);
         let recent = user.decayed_usage.micro_gpus(user.held.gpu_milli, self.now, half_life);
         let gpus: u64 = self.state.nodes.values().map(|node| node.facts.gpus.len() as u64).sum();
-        let used =
-            (millionths(user.held.gpu_milli + more, gpus * 1_000) + millionths(recent, gpus * 1_000_000)) / 2;
+        let used = (millionths(user.held.gpu_milli + more, gpus * 1_000) + millionths(recent, gpus * 1_000_000)) / 2;
         (busy > 1).then(|| used * 1_000 / (self.fair_share(&tenant.id) / busy).max(1))
     }
 
@@ -52,8 +49,7 @@ impl<'a> NaivePlanner<'a> {
     pub(super) fn fair_share(&self, id: &TenantId) -> u64 {
         let tenant = &self.state.tenants[id];
         let whole = tenant.config.parent.as_ref().map_or(1_000_000, |parent| self.fair_share(parent));
-        let siblings =
-            self.state.tenants.values().filter(|other| other.config.parent == tenant.config.parent);
+        let siblings = self.state.tenants.values().filter(|other| other.config.parent == tenant.config.parent);
         let working = siblings.filter(|other| self.has_work(&other.id));
         let weights: u64 = working.map(|other| u64::from(other.config.weight)).sum();
         if self.has_work(id) { whole * u64::from(tenant.config.weight) / weights } else { 0 }
@@ -75,9 +71,8 @@ impl<'a> NaivePlanner<'a> {
         let more = self.planned_usage.iter().filter(|(job, _)| below.contains(&&job.spec.tenant));
         let held = self.below(id).map(|tenant| tenant.held).chain(more.map(|(_, demand)| *demand));
         let held = held.fold(Demand::default(), Demand::plus);
-        let decayed = |one: &Tenant| {
-            one.decayed_usage.micro_gpus(one.held.gpu_milli, self.now, half_life(self.state, one))
-        };
+        let decayed =
+            |one: &Tenant| one.decayed_usage.micro_gpus(one.held.gpu_milli, self.now, half_life(self.state, one));
         let recent: u64 = self.below(id).map(decayed).sum();
         let all = |of: fn(&Node) -> u64| self.state.nodes.values().map(of).sum::<u64>();
         let gpus = all(|node| node.facts.gpus.len() as u64);

@@ -64,11 +64,7 @@ impl TaskClass {
             cpus: f64::from(each.cpus),
             memory_mib: each.memory_mib as f64,
             gpus: each.gpus,
-            milli: if is_shared(each) {
-                share.compute_milli.max(share.memory_milli).min(1_000)
-            } else {
-                1_000
-            },
+            milli: if is_shared(each) { share.compute_milli.max(share.memory_milli).min(1_000) } else { 1_000 },
         })
     }
 
@@ -105,10 +101,7 @@ impl Fragmentation {
         let useful = all - residual;
         let stranded_by_cpus = self.cpus.stranded(useful, free.cpus as f64);
         let stranded_by_memory = self.memory.stranded(useful, free.memory_mib as f64);
-        residual
-            + stranded_by_cpus.max(stranded_by_memory)
-            + self.lost_slots(free, all)
-            + self.wrong_model * all
+        residual + stranded_by_cpus.max(stranded_by_memory) + self.lost_slots(free, all) + self.wrong_model * all
     }
 
     /// The expected unused part of a device of which `left` is free. The next event is the arrival of a task that

@@ -48,16 +48,12 @@ impl<'a> GangEviction<'_, 'a> {
             let all = eviction.victims.clone();
             eviction.victims.retain(|other| other.id != victim.id);
             let touched = victim.attempt().unwrap().nodes();
-            if touched
-                .iter()
-                .any(|node| naive.free.contains_key(node) && eviction.tasks_on(node, &[]).is_none())
-            {
+            if touched.iter().any(|node| naive.free.contains_key(node) && eviction.tasks_on(node, &[]).is_none()) {
                 eviction.victims = all;
             }
         }
         let nodes: Vec<NodeId> = eviction.tasks.keys().cloned().collect();
-        let placed =
-            nodes.into_iter().map(|node| (node.clone(), eviction.tasks_on(&node, &[]).unwrap())).collect();
+        let placed = nodes.into_iter().map(|node| (node.clone(), eviction.tasks_on(&node, &[]).unwrap())).collect();
         (!eviction.victims.is_empty()).then(|| (eviction.victims, ranks(naive.state, job, &placed)))
     }
 
@@ -103,9 +99,8 @@ impl<'a> GangEviction<'_, 'a> {
 
     pub(super) fn place_on(&mut self, group: usize, node: &NodeId, most: u32) -> u32 {
         let Some(mut on_node) = self.tasks_on(node, &[]) else { return 0 };
-        let placed = (0..most)
-            .take_while(|_| self.naive.assign_one(self.job, group, node, &mut on_node))
-            .count() as u32;
+        let placed =
+            (0..most).take_while(|_| self.naive.assign_one(self.job, group, node, &mut on_node)).count() as u32;
         if placed > 0 {
             let groups = self.job.spec.tasks.len();
             self.tasks.entry(node.clone()).or_insert(vec![0; groups])[group] += placed;
@@ -139,10 +134,6 @@ impl<'a> GangEviction<'_, 'a> {
 
     pub(super) fn cost_of_one(&self, group: usize, node: &NodeId) -> Option<(u64, usize, NodeId)> {
         let victims = self.victims_for_one(group, node)?;
-        Some((
-            victims.iter().map(|victim| self.naive.eviction_cost(victim)).sum(),
-            victims.len(),
-            node.clone(),
-        ))
+        Some((victims.iter().map(|victim| self.naive.eviction_cost(victim)).sum(), victims.len(), node.clone()))
     }
 }

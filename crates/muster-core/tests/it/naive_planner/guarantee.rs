@@ -7,8 +7,8 @@ use muster_core::objects::job::Job;
 
 use crate::naive_planner::{EvictionMode, NaivePlanner};
 use crate::recompute::{
-    demand_of, guarantee_holds, guarantor, held_below, held_by, is_below, model_guarantee_holds,
-    model_guarantors, model_milli, running_model_milli,
+    demand_of, guarantee_holds, guarantor, held_below, held_by, is_below, model_guarantee_holds, model_guarantors,
+    model_milli, running_model_milli,
 };
 
 impl<'a> NaivePlanner<'a> {
@@ -30,8 +30,7 @@ impl<'a> NaivePlanner<'a> {
             return Vec::new();
         }
         model_guarantors(self.state, job, |top, model| {
-            let more =
-                self.planned_tasks.iter().filter(|(job, _)| is_below(self.state, &job.spec.tenant, top));
+            let more = self.planned_tasks.iter().filter(|(job, _)| is_below(self.state, &job.spec.tenant, top));
             let more: u64 = more.map(|(_, tasks)| model_milli(self.state, tasks, model)).sum();
             running_model_milli(self.state, top, model) + more
         })

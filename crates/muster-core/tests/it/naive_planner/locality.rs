@@ -46,9 +46,8 @@ fn socket_of(gpu: &GpuFacts, facts: &NodeFacts) -> (Option<u32>, Option<u32>) {
 
 /// True if the NVLinks among the devices connect all of them. A link that one device reports is a link of both.
 fn are_joined(facts: &NodeFacts, gpus: &[u8]) -> bool {
-    let linked = |a: u8, b: u8| {
-        facts.gpus[usize::from(a)].nvlink.contains(&b) || facts.gpus[usize::from(b)].nvlink.contains(&a)
-    };
+    let linked =
+        |a: u8, b: u8| facts.gpus[usize::from(a)].nvlink.contains(&b) || facts.gpus[usize::from(b)].nvlink.contains(&a);
     let mut reached: Vec<u8> = gpus.first().copied().into_iter().collect();
     while let Some(next) =
         gpus.iter().find(|gpu| !reached.contains(gpu) && reached.iter().any(|one| linked(*one, **gpu)))

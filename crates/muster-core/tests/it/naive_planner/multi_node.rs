@@ -60,9 +60,7 @@ impl<'a> NaivePlanner<'a> {
             while left > 0 {
                 let unused = spaces.iter().filter(|(node, _)| !placed.contains_key(*node));
                 let options: Vec<(u32, usize, &NodeId)> = unused
-                    .map(|(node, (count, space))| {
-                        (self.tasks_that_fit(job, group, node, space), *count, node)
-                    })
+                    .map(|(node, (count, space))| (self.tasks_that_fit(job, group, node, space), *count, node))
                     .collect();
                 let most = options.iter().map(|(option, _, _)| *option).max().filter(|most| *most > 0)?;
                 let is_preferred = |option: u32| if left <= most { option >= left } else { option == most };
@@ -99,8 +97,7 @@ impl<'a> NaivePlanner<'a> {
 
     pub(super) fn tasks_that_fit(&self, job: &Job, group: usize, id: &NodeId, space: &Space) -> u32 {
         let mut on_node = NodeTasks::new(space);
-        (0..job.spec.tasks[group].count).take_while(|_| self.assign_one(job, group, id, &mut on_node)).count()
-            as u32
+        (0..job.spec.tasks[group].count).take_while(|_| self.assign_one(job, group, id, &mut on_node)).count() as u32
     }
 }
 

@@ -69,8 +69,7 @@ impl<'a> NaivePlanner<'a> {
             return i64::from(self.priority_by_policy(job)) + i64::from(settings.aging_max);
         }
         let aged_ms = (self.now.since(job.submitted_at) - settings.aging_after_ms).max(0);
-        let aging =
-            (aged_ms * i64::from(settings.aging_per_minute) / MINUTE).min(i64::from(settings.aging_max));
+        let aging = (aged_ms * i64::from(settings.aging_per_minute) / MINUTE).min(i64::from(settings.aging_max));
         i64::from(self.priority_by_policy(job)) + aging - self.penalty(job)
     }
 
@@ -95,13 +94,5 @@ pub(super) fn bucket_key(state: &State, job: &Job) -> BucketKey {
     let array = state.has_array_limit(job.id).then_some(job.id.number);
     let (tenant, user) = (job.spec.tenant.to_string(), job.spec.user.clone());
     let label = state.policies.rules().and_then(|_| job.spec.labels.get("job_priority").cloned());
-    (
-        tenant,
-        user,
-        job.spec.priority,
-        Shape::of(&job.spec),
-        job.spec.time_limit_ms.map(rounded_limit_ms),
-        array,
-        label,
-    )
+    (tenant, user, job.spec.priority, Shape::of(&job.spec), job.spec.time_limit_ms.map(rounded_limit_ms), array, label)
 }

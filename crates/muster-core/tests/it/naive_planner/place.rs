@@ -48,8 +48,7 @@ impl<'a> NaivePlanner<'a> {
         };
         // The two planners compute costs by different formulas. If the product's choice is as cheap as the cheapest
         // placement, to a millionth of a device, it is accepted.
-        let is_proposed =
-            |tasks: &[PlacedTask]| self.proposed.get(&job.id).is_some_and(|all| contains(all, tasks));
+        let is_proposed = |tasks: &[PlacedTask]| self.proposed.get(&job.id).is_some_and(|all| contains(all, tasks));
         let close = found.iter().find(|(cost, _, tasks)| cost.is_close_to(least) && is_proposed(tasks));
         Some(close.map_or(tasks, |(_, _, tasks)| tasks).clone())
     }
@@ -66,8 +65,7 @@ impl<'a> NaivePlanner<'a> {
         let sets = sets.filter(|set| warning.len() <= 4 || *set == 0 || *set + 1 == 1 << warning.len());
         let mut found = Vec::new();
         for set in sets {
-            let avoided =
-                |gpu: &u8| warning.iter().position(|one| one == gpu).is_some_and(|at| set >> at & 1 == 1);
+            let avoided = |gpu: &u8| warning.iter().position(|one| one == gpu).is_some_and(|at| set >> at & 1 == 1);
             let mut space = space.clone();
             space.gpus.retain(|gpu, _| !avoided(gpu));
             space.instances.retain(|(gpu, _)| !avoided(gpu));
@@ -100,8 +98,7 @@ impl<'a> NaivePlanner<'a> {
     pub(super) fn fit_on_node(&self, job: &Job, id: &NodeId, space: &Space) -> Option<Vec<PlacedTask>> {
         let (node, space) = (&self.state.nodes[id], &self.in_pool(job, id, space));
         let assignments = fit_gang(job, node, space).filter(|_| self.model_allows(job, node))?;
-        let groups =
-            job.spec.tasks.iter().zip(0..).flat_map(|(group, index)| vec![index; group.count as usize]);
+        let groups = job.spec.tasks.iter().zip(0..).flat_map(|(group, index)| vec![index; group.count as usize]);
         let task = |((rank, group), assignment): (_, Assignment)| assignment.placed(rank, group, id);
         Some((0..).zip(groups).zip(assignments).map(task).collect())
     }

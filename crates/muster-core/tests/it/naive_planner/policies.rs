@@ -55,8 +55,7 @@ pub(super) fn priority_values(state: &State) -> Option<Vec<String>> {
 
 pub(super) fn rank_by_rule(state: &State, job: &Job) -> usize {
     let Some(values) = priority_values(state) else { return 0 };
-    let place =
-        job.spec.labels.get("job_priority").and_then(|value| values.iter().position(|one| one == value));
+    let place = job.spec.labels.get("job_priority").and_then(|value| values.iter().position(|one| one == value));
     place.unwrap_or(values.len())
 }
 

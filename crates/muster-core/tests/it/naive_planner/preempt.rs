@@ -95,8 +95,7 @@ impl<'a> NaivePlanner<'a> {
 
     /// Jobs on a node that may be evicted at all, the cheapest first.
     pub(super) fn candidates(&self, node: &NodeId) -> Vec<&'a Job> {
-        let mut found: Vec<&Job> =
-            self.state.nodes[node].jobs.iter().map(|job| &self.state.jobs[job]).collect();
+        let mut found: Vec<&Job> = self.state.nodes[node].jobs.iter().map(|job| &self.state.jobs[job]).collect();
         found.retain(|victim| self.may_be_evicted(victim) && !self.evicted.contains(&victim.id));
         found.sort_by_key(|victim| (self.eviction_cost(victim), victim.spec.priority, victim.id));
         found
@@ -108,12 +107,7 @@ impl<'a> NaivePlanner<'a> {
     }
 
     /// The same, without the reservation of the job `own`.
-    pub(super) fn space_after_except(
-        &self,
-        own: Option<JobId>,
-        id: &NodeId,
-        victims: &[&Job],
-    ) -> Option<Space> {
+    pub(super) fn space_after_except(&self, own: Option<JobId>, id: &NodeId, victims: &[&Job]) -> Option<Space> {
         let node = &self.state.nodes[id];
         let mut space = self.free[id].clone();
         for victim in victims {
@@ -157,11 +151,8 @@ impl<'a> NaivePlanner<'a> {
             let outranked = victim.spec.priority < self.preemption_priority(job)
                 && self.effective_priority_at_start(victim) < self.effective_priority(job);
             let may_be_victim = outranked || self.overran(victim, job);
-            let weaker = if matches!(self.mode, EvictionMode::ByPriority) {
-                may_be_victim
-            } else {
-                self.yields_to(victim, job)
-            };
+            let weaker =
+                if matches!(self.mode, EvictionMode::ByPriority) { may_be_victim } else { self.yields_to(victim, job) };
             let elsewhere = |by: &TenantId| !is_below(self.state, &victim.spec.tenant, by);
             let on_model = |model| model_milli(self.state, &victim.attempt().unwrap().tasks, model) > 0;
             let reclaimed = guarantor.is_some_and(|by| elsewhere(&by.id))

@@ -57,9 +57,8 @@ impl<'a> NaivePlanner<'a> {
         let each: Vec<(u64, u64)> = sharing.iter().map(|of| least_of_task(self.state, &of.each)).collect();
         let more = milli_left.saturating_sub(all.gpu_milli) / tasks.max(1);
         let more_mib = mib_left.saturating_sub(all.gpu_memory_mib) / tasks.max(1);
-        each.iter().any(|(least, least_mib)| {
-            milli <= least.saturating_add(more) && mib <= least_mib.saturating_add(more_mib)
-        })
+        each.iter()
+            .any(|(least, least_mib)| milli <= least.saturating_add(more) && mib <= least_mib.saturating_add(more_mib))
     }
 
     /// The usage of a tenant and its descendants, with starts and claims of this plan.
@@ -72,16 +71,14 @@ impl<'a> NaivePlanner<'a> {
         let same = |other: &Job| other.id.number == job.id.number;
         let siblings = self.planned_usage.iter().filter(|(other, _)| same(other)).count() as u32;
         let array = self.state.arrays.get(&job.id.number);
-        let full =
-            array.is_some_and(|array| array.running_max.is_some_and(|max| array.active + siblings >= max));
+        let full = array.is_some_and(|array| array.running_max.is_some_and(|max| array.active + siblings >= max));
         let affordable = is_within_budget(self.state, job, self.now);
         let admitted = story_policies::admits(self.state, job);
         self.quota_admits(job, least_demand(self.state, job)) && affordable && !full && admitted
     }
 
     pub(super) fn quota_admits(&self, job: &Job, more: Demand) -> bool {
-        let room_in =
-            |tenant: &Tenant| tenant.config.maximum.excess(self.usage(&tenant.id).plus(more)).is_empty();
+        let room_in = |tenant: &Tenant| tenant.config.maximum.excess(self.usage(&tenant.id).plus(more)).is_empty();
         let user_has_room = |top: &Tenant| self.user_has_room(job, top, more);
         self.state.lineage(&job.spec.tenant).all(room_in)
             && self.state.lineage(&job.spec.tenant).all(user_has_room)
@@ -95,9 +92,7 @@ impl<'a> NaivePlanner<'a> {
 
     /// The usage of the user of a job in a tenant and its descendants.
     pub(super) fn held_by_user(&self, job: &Job, top: &Tenant) -> Demand {
-        let same = |other: &Job| {
-            other.spec.user == job.spec.user && is_below(self.state, &other.spec.tenant, &top.id)
-        };
+        let same = |other: &Job| other.spec.user == job.spec.user && is_below(self.state, &other.spec.tenant, &top.id);
         let planned = self.planned_usage.iter().filter(|(other, _)| same(other));
         let held = held_by_user(self.state, &top.id, &job.spec.user);
         planned.fold(held, |sum, (_, demand)| sum.plus(*demand))
@@ -120,9 +115,7 @@ impl<'a> NaivePlanner<'a> {
             (true, true) => more,
             (true, false) => more.min(there * 1_000),
         };
-        self.uses_of_model(job, node)
-            .into_iter()
-            .all(|(used, limit)| more == 0 || used + more <= limit * 1_000)
+        self.uses_of_model(job, node).into_iter().all(|(used, limit)| more == 0 || used + more <= limit * 1_000)
     }
 
     /// The most that a gang can hold on such nodes: each task has the largest eligible instance.

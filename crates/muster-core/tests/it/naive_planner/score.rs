@@ -163,11 +163,7 @@ impl Placement<'_> {
                 let milli = |start: u8| instance_milli(self.node, gpu, start);
                 all += instances.iter().map(|one| milli(one.start)).sum::<u32>();
                 let is_free = |start: u8| self.free.instances.contains(&(gpu, start));
-                free += instances
-                    .iter()
-                    .filter(|one| is_free(one.start))
-                    .map(|one| milli(one.start))
-                    .sum::<u32>();
+                free += instances.iter().filter(|one| is_free(one.start)).map(|one| milli(one.start)).sum::<u32>();
             }
         }
         if all == 0 { 0.0 } else { 1.0 - f64::from(free) / f64::from(all) }
@@ -186,9 +182,7 @@ impl Placement<'_> {
         let is_there = |pool: &&Pool| (0..self.node.facts.gpus.len()).any(|gpu| has(pool, self.node, gpu));
         let in_use = |pool: &Pool| {
             let devices = self.state.nodes.values().flat_map(|node| {
-                (0..node.facts.gpus.len())
-                    .filter(|gpu| has(pool, node, *gpu))
-                    .map(|gpu| !node.holders[gpu].is_empty())
+                (0..node.facts.gpus.len()).filter(|gpu| has(pool, node, *gpu)).map(|gpu| !node.holders[gpu].is_empty())
             });
             let devices: Vec<bool> = devices.collect();
             devices.iter().filter(|held| **held).count() as f64 / devices.len() as f64

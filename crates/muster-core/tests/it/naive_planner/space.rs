@@ -95,10 +95,7 @@ impl Space {
     /// as it is released.
     pub(super) fn promised_of(&self, released: &Space) -> Space {
         let mut promised = self.shared_with(released);
-        self.gpus
-            .iter()
-            .filter(|(_, part)| **part == WHOLE)
-            .for_each(|(gpu, part)| promised.set(*gpu, *part));
+        self.gpus.iter().filter(|(_, part)| **part == WHOLE).for_each(|(gpu, part)| promised.set(*gpu, *part));
         promised.instances = self.instances.clone();
         promised
     }
@@ -175,11 +172,7 @@ pub(super) fn space_by_node(job: &Job, tasks: &[PlacedTask]) -> BTreeMap<NodeId,
 pub(super) fn still_needed(released: &Space, all: &Space) -> Space {
     let mut needed = all.less(released);
     // A whole device is held as a whole.
-    released
-        .gpus
-        .iter()
-        .filter(|(_, part)| **part == WHOLE)
-        .for_each(|(gpu, _)| needed.set(*gpu, all.of(*gpu)));
+    released.gpus.iter().filter(|(_, part)| **part == WHOLE).for_each(|(gpu, _)| needed.set(*gpu, all.of(*gpu)));
     needed.instances = all.instances.clone();
     needed
 }

@@ -33,8 +33,7 @@ impl<'a> NaivePlanner<'a> {
 
     /// The SRPT index of a running job; `None` if it would lose an eighth of its remaining work or more.
     pub(super) fn srpt_index(&self, victim: &Job) -> Option<u64> {
-        let left =
-            self.remaining_gpu_ms(victim).filter(|left| *left > 0 && self.writes_checkpoints(victim))?;
+        let left = self.remaining_gpu_ms(victim).filter(|left| *left > 0 && self.writes_checkpoints(victim))?;
         let lost = self.preemption_loss(victim);
         (lost < left / 8).then(|| (held_by(victim).gpu_milli << 40) / (left - lost))
     }
@@ -46,9 +45,7 @@ impl<'a> NaivePlanner<'a> {
     /// True if the indexes or sizes of the two jobs let the victim yield.
     pub(super) fn yields_to(&self, victim: &Job, to: &Job) -> bool {
         let weaker = match self.mode {
-            EvictionMode::LossFree(_) => {
-                self.srpt_index(victim).is_some_and(|index| index < self.index_if_started(to))
-            }
+            EvictionMode::LossFree(_) => self.srpt_index(victim).is_some_and(|index| index < self.index_if_started(to)),
             _ => self.remaining_gpu_ms(victim).is_some_and(|left| self.requested_gpu_ms(to) < left),
         };
         victim.spec.priority <= self.preemption_priority(to) && weaker
@@ -138,19 +135,14 @@ impl<'a> NaivePlanner<'a> {
     }
 
     /// The first job of the group that replaces a victim, its placement, and the gain in SRPT index.
-    pub(super) fn group_gain(
-        &self,
-        victim: &'a Job,
-        waiting: &[&'a Job],
-    ) -> Option<(&'a Job, Vec<PlacedTask>, u64)> {
+    pub(super) fn group_gain(&self, victim: &'a Job, waiting: &[&'a Job]) -> Option<(&'a Job, Vec<PlacedTask>, u64)> {
         let index = self.srpt_index(victim)?;
         let mut placed: Vec<(&Job, Vec<PlacedTask>)> = Vec::new();
         for job in waiting.iter().copied().filter(|job| job.spec.priority >= victim.spec.priority) {
             let nodes = victim.attempt().unwrap().nodes().into_iter();
             let mut open = nodes.filter(|node| self.free.contains_key(node));
-            let tasks = open.find_map(|node| {
-                self.fit_on_node(job, &node, &self.space_after_group(job, &node, victim, &placed)?)
-            });
+            let tasks = open
+                .find_map(|node| self.fit_on_node(job, &node, &self.space_after_group(job, &node, victim, &placed)?));
             placed.extend(tasks.map(|tasks| (job, tasks)));
         }
         let together: u64 = placed.iter().map(|(job, _)| self.index_if_started(job)).sum();

@@ -32,8 +32,7 @@ fn backfill_never_delays_a_reservation() {
 
 /// The number of jobs with a reservation, and of backfilled jobs.
 fn queue_with_limits(seed: u64) -> (u64, u64) {
-    let settings =
-        Settings { preemption: false, fair_share_max: 0, aging_per_minute: 0, ..Settings::default() };
+    let settings = Settings { preemption: false, fair_share_max: 0, aging_per_minute: 0, ..Settings::default() };
     let mut world = cluster(settings);
     let mut random = Random::new(seed);
     let mut reservations: BTreeMap<JobId, Timestamp> = BTreeMap::new();
@@ -80,12 +79,8 @@ fn revocable_backfill_never_delays_a_reservation() {
 
 /// The number of reserved jobs that started in time, and of preempted jobs.
 fn queue_with_revocable_jobs(seed: u64) -> (u64, u64) {
-    let settings = Settings {
-        default_runtime_ms: 5 * MINUTE,
-        fair_share_max: 0,
-        aging_per_minute: 0,
-        ..Settings::default()
-    };
+    let settings =
+        Settings { default_runtime_ms: 5 * MINUTE, fair_share_max: 0, aging_per_minute: 0, ..Settings::default() };
     let mut world = cluster(settings);
     let mut random = Random::new(seed);
     let mut reservations: BTreeMap<JobId, Timestamp> = BTreeMap::new();
@@ -107,11 +102,9 @@ fn queue_with_revocable_jobs(seed: u64) -> (u64, u64) {
             assert!(late <= 2 * MINUTE, "seed {seed}: {} starts {late} ms too late", start.job);
             kept += 1;
         }
-        let is_bounded = |job: &Job| {
-            job.attempt().is_none_or(|attempt| attempt.revocable || job.spec.time_limit_ms.is_some())
-        };
-        if let Some((head, at)) =
-            head(&world).and_then(|head| Some((head, planned.verdicts.reserved_at(head)?)))
+        let is_bounded =
+            |job: &Job| job.attempt().is_none_or(|attempt| attempt.revocable || job.spec.time_limit_ms.is_some());
+        if let Some((head, at)) = head(&world).and_then(|head| Some((head, planned.verdicts.reserved_at(head)?)))
             && world.state.jobs.values().all(is_bounded)
         {
             reservations.entry(head).or_insert(at);

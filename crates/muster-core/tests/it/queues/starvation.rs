@@ -61,8 +61,7 @@ fn a_stream_of_small_urgent_jobs_starves_no_gang() {
 
 #[test]
 fn a_job_that_starts_by_aging_is_not_preempted_by_the_jobs_it_passed() {
-    let settings =
-        Settings { aging_after_ms: 0, aging_per_minute: 10, aging_max: 500, ..Settings::default() };
+    let settings = Settings { aging_after_ms: 0, aging_per_minute: 10, aging_max: 500, ..Settings::default() };
     let mut world = cluster(settings);
     let old: Vec<JobId> = (0..12).map(|_| submit(&mut world, 4, 100)).collect();
     for _ in 0..20 {

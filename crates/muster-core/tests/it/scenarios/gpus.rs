@@ -44,8 +44,7 @@ impl ScenarioRunner {
         let node = self.world.state.nodes.get(&gpu.node).ok_or("no such node")?;
         let instances = node.instances(gpu.index).iter();
         let shown: Vec<String> = instances.map(|one| format!("{}@{}", one.profile, one.start)).collect();
-        self.shown
-            .push(format!("{gpu}  {}", if shown.is_empty() { "whole".to_string() } else { shown.join(" ") }));
+        self.shown.push(format!("{gpu}  {}", if shown.is_empty() { "whole".to_string() } else { shown.join(" ") }));
         Ok(())
     }
 }

@@ -44,8 +44,7 @@ impl ScenarioRunner {
                 "restarts" => spec.restart.max_restarts = number(value),
                 "requeues" => spec.restart.max_requeues = number(value),
                 "on_node_lost" => {
-                    spec.on_node_lost =
-                        if *value == "requeue" { OnNodeLost::Requeue } else { OnNodeLost::Wait }
+                    spec.on_node_lost = if *value == "requeue" { OnNodeLost::Requeue } else { OnNodeLost::Wait }
                 }
                 "after" => spec.after.push(self.dependency(value, DependencyWhen::Succeeded)?),
                 "after_failed" => spec.after.push(self.dependency(value, DependencyWhen::Failed)?),

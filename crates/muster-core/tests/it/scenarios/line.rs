@@ -42,8 +42,7 @@ impl<'a> Line<'a> {
     }
 
     pub fn labels(&self) -> BTreeMap<String, String> {
-        let labels =
-            self.options.iter().filter_map(|(key, value)| Some((key.strip_prefix("label.")?, *value)));
+        let labels = self.options.iter().filter_map(|(key, value)| Some((key.strip_prefix("label.")?, *value)));
         labels.map(|(key, value)| (key.to_string(), value.to_string())).collect()
     }
 }

@@ -15,22 +15,18 @@ impl ScenarioRunner {
         let found = dry_run(&self.world.state, &self.spec(line)?, self.world.now);
         let shown = match (&found.start, &found.eviction) {
             (Some(tasks), _) => {
-                let gpus = tasks
-                    .iter()
-                    .flat_map(|task| task.gpus.iter().map(move |gpu| format!("{}/gpu-{gpu}", task.node)));
+                let gpus =
+                    tasks.iter().flat_map(|task| task.gpus.iter().map(move |gpu| format!("{}/gpu-{gpu}", task.node)));
                 format!("would start  {}", gpus.collect::<Vec<_>>().join(" "))
             }
             (None, Some(eviction)) => {
-                let victims: Vec<String> =
-                    eviction.victims.iter().map(|victim| format!("`{victim}`")).collect();
-                let nodes: BTreeSet<String> =
-                    eviction.tasks.iter().map(|task| task.node.to_string()).collect();
+                let victims: Vec<String> = eviction.victims.iter().map(|victim| format!("`{victim}`")).collect();
+                let nodes: BTreeSet<String> = eviction.tasks.iter().map(|task| task.node.to_string()).collect();
                 let nodes: Vec<String> = nodes.into_iter().collect();
                 format!("would preempt  {} on {}", victims.join(" "), nodes.join(" "))
             }
             (None, None) => {
-                let sentences: Vec<String> =
-                    found.verdict.reasons.iter().map(|reason| reason.sentence()).collect();
+                let sentences: Vec<String> = found.verdict.reasons.iter().map(|reason| reason.sentence()).collect();
                 format!("would wait  {}", sentences.join("; "))
             }
         };
@@ -64,16 +60,14 @@ impl ScenarioRunner {
         let id: NodeId = line.object().parse().unwrap();
         let node = self.world.state.nodes.get(&id).ok_or("no such node")?;
         let (state, minutes) = (&node.state, node.state.since.0 / MINUTE);
-        self.shown
-            .push(format!("{id}  {:?} by {} since minute {minutes}: {}", state.status, state.by, state.why));
+        self.shown.push(format!("{id}  {:?} by {} since minute {minutes}: {}", state.status, state.by, state.why));
         Ok(())
     }
 
     /// Show the score of a placement, term by term.
     pub fn score(&mut self, line: &Line) -> Result<(), String> {
         let job = self.job(line.object())?;
-        let attempt =
-            self.world.state.jobs.get(&job).and_then(Job::attempt).ok_or("the job has no placement")?;
+        let attempt = self.world.state.jobs.get(&job).and_then(Job::attempt).ok_or("the job has no placement")?;
         let shown = match &attempt.score {
             None => "was not compared".to_string(),
             Some(score) => {

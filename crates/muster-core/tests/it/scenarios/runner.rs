@@ -35,14 +35,7 @@ pub struct ScenarioRunner {
 impl ScenarioRunner {
     pub fn new() -> ScenarioRunner {
         let (world, verdicts) = (World::new(), Verdicts::default());
-        ScenarioRunner {
-            world,
-            names: Vec::new(),
-            verdicts,
-            refused: None,
-            shown: Vec::new(),
-            wording: false,
-        }
+        ScenarioRunner { world, names: Vec::new(), verdicts, refused: None, shown: Vec::new(), wording: false }
     }
 
     /// Run one line.
@@ -132,8 +125,7 @@ impl ScenarioRunner {
             return Ok(());
         };
         let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
-        let role =
-            roles.into_iter().find(|known| known.as_str() == role).ok_or(format!("no role `{role}`"))?;
+        let role = roles.into_iter().find(|known| known.as_str() == role).ok_or(format!("no role `{role}`"))?;
         self.world.by = Actor {
             name: line.object().to_string(),
             kind: ActorKind::Token {
@@ -200,9 +192,7 @@ impl ScenarioRunner {
                 "gpu_hours" => config.budget.gpu_ms = Some(number::<u64>(value) * HOUR as u64),
                 "kwh" => config.budget.energy_mj = Some(number::<u64>(value) * 3_600_000_000),
                 "cost" => config.budget.cost_micro = Some(number::<u64>(value) * 1_000_000),
-                "price" => {
-                    (config.billed, config.price_gpu_hour_micro) = (true, number::<u64>(value) * 1_000_000)
-                }
+                "price" => (config.billed, config.price_gpu_hour_micro) = (true, number::<u64>(value) * 1_000_000),
                 "tier" => config.tier = tier(value)?,
                 "max_priority" => config.priority_max = Some(number(value)),
                 "weight" => config.weight = number(value),
@@ -271,8 +261,7 @@ impl ScenarioRunner {
 
     fn submit(&mut self, line: &Line) -> Result<(), String> {
         let spec = self.spec(line)?;
-        let key =
-            line.get("key").map(|key| IdempotencyKey { key: key.to_string(), body_hash: line.body_hash() });
+        let key = line.get("key").map(|key| IdempotencyKey { key: key.to_string(), body_hash: line.body_hash() });
         let (array, hold) = (line.get("array").map(array), line.has("hold"));
         let submission = SubmitJob { array, hold, key, ..submission(spec) };
         match self.world.run(Command::SubmitJob(submission)) {
@@ -316,9 +305,9 @@ impl ScenarioRunner {
         if nodes.is_empty() {
             return Err("the job has no node".to_string());
         }
-        nodes.into_iter().try_for_each(|node| {
-            self.run(Command::ReportTask { node, job, attempt: number, report: report.clone() })
-        })
+        nodes
+            .into_iter()
+            .try_for_each(|node| self.run(Command::ReportTask { node, job, attempt: number, report: report.clone() }))
     }
 
     pub fn job(&self, name: &str) -> Result<JobId, String> {

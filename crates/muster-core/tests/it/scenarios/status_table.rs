@@ -36,8 +36,7 @@ impl ScenarioRunner {
     fn tasks_of(&self, job: JobId) -> Vec<JobId> {
         let range = JobId::of_array(job.number, 0)..=JobId::of_array(job.number, u32::MAX);
         let live = self.world.state.jobs.range(range.clone()).map(|(id, _)| *id);
-        let mut tasks: Vec<JobId> =
-            live.chain(self.world.state.ended.range(range).map(|(id, _)| *id)).collect();
+        let mut tasks: Vec<JobId> = live.chain(self.world.state.ended.range(range).map(|(id, _)| *id)).collect();
         tasks.sort();
         tasks
     }
@@ -75,10 +74,7 @@ fn code_and_numbers(reason: &Reason) -> String {
     let Ok(Value::Object(fields)) = serde_json::to_value(reason) else { panic!("{reason:?} is no object") };
     let variant = fields["reason"].as_str().unwrap_or_default().to_string();
     let mut shown = vec![variant];
-    fields
-        .iter()
-        .filter(|(name, _)| *name != "reason")
-        .for_each(|(name, value)| add(&mut shown, name, value));
+    fields.iter().filter(|(name, _)| *name != "reason").for_each(|(name, value)| add(&mut shown, name, value));
     shown.join(" ")
 }
 

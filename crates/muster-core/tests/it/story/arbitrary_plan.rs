@@ -37,11 +37,7 @@ pub(super) fn arbitrary_eviction() -> impl Strategy<Value = ArbitraryEviction> {
         .prop_map(|(job, node, gpus, victims)| ArbitraryEviction { job, node, gpus: gpus & 31, victims })
 }
 
-pub(super) fn arbitrary_plan(
-    state: &State,
-    starts: &[ArbitraryStart],
-    evictions: &[ArbitraryEviction],
-) -> Box<Plan> {
+pub(super) fn arbitrary_plan(state: &State, starts: &[ArbitraryStart], evictions: &[ArbitraryEviction]) -> Box<Plan> {
     let drawn_start = |drawn: &ArbitraryStart| {
         let job = any_job(state, drawn.job)?;
         Some(start(job, arbitrary_tasks(state, job, drawn)))

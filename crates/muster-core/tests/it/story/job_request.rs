@@ -55,8 +55,7 @@ impl JobRequest {
     pub fn submission(&self, state: &State, now: Timestamp) -> SubmitJob {
         let key = (self.rules % 10 == 9)
             .then(|| IdempotencyKey { key: format!("k{}", self.gpus), body_hash: format!("{self:?}") });
-        let array =
-            self.array.map(|(tasks, running_max)| ArraySpec { indexes: (0..tasks).collect(), running_max });
+        let array = self.array.map(|(tasks, running_max)| ArraySpec { indexes: (0..tasks).collect(), running_max });
         SubmitJob { array, hold: self.rules == 13, key, ..submission(self.spec(state, now)) }
     }
 
@@ -77,8 +76,7 @@ impl JobRequest {
         }
         let models = MODEL_REQUESTS[self.model];
         let worker = spec.tasks.iter_mut().find(|group| group.name != "launcher").unwrap();
-        worker.each.gpu_models =
-            models.split(',').filter(|name| !name.is_empty()).map(str::to_string).collect();
+        worker.each.gpu_models = models.split(',').filter(|name| !name.is_empty()).map(str::to_string).collect();
         spec.topology = match (self.rules, self.model) {
             (0..3, 0..4) => Topology::SameNuma,
             (3..6, 0..4) => Topology::Nvlink,
@@ -91,14 +89,13 @@ impl JobRequest {
         }
         let single = self.tasks == 1 && spec.tasks.len() == 1 && spec.tasks[0].count_max.is_none();
         let pool = ["fast", "cool", "any"][self.model % 3];
-        spec.pool =
-            (single && self.rules % 4 == 1 && state.policies.pool(pool).is_some()).then(|| pool.to_string());
+        spec.pool = (single && self.rules % 4 == 1 && state.policies.pool(pool).is_some()).then(|| pool.to_string());
         spec.prefer_nvlink = self.rules % 4 == 2;
         spec.allow_cross_numa = (self.rules == 11).then_some(self.model > 2);
         spec.restart.max_restarts = (self.rules % 3) as u32;
         spec.time_limit_ms = (self.rules % 4 == 1).then_some([10 * MINUTE, MINUTE, 3 * HOUR][self.tenant]);
-        spec.checkpoint = (self.rules % 6 == 2)
-            .then(|| CheckpointRule { path: "/out".to_string(), every_ms: Some(2 * MINUTE) });
+        spec.checkpoint =
+            (self.rules % 6 == 2).then(|| CheckpointRule { path: "/out".to_string(), every_ms: Some(2 * MINUTE) });
         spec.start_after = (self.rules == 7).then(|| now.plus(MINUTE));
         spec.on_node_lost = if self.rules.is_multiple_of(2) { OnNodeLost::Wait } else { OnNodeLost::Requeue };
         let when = [DependencyWhen::Succeeded, DependencyWhen::Failed, DependencyWhen::Ended];

@@ -43,8 +43,7 @@ fn write_route(page: &mut String, route: &RouteDoc) {
     }
     page.push_str("<ul>");
     for response in &route.responses {
-        let body =
-            response.body.as_deref().map(|body| format!(": {}", html_with_code(body))).unwrap_or_default();
+        let body = response.body.as_deref().map(|body| format!(": {}", html_with_code(body))).unwrap_or_default();
         let _ = write!(
             page,
             "<li><code>{}</code> {}{body}</li>",

@@ -51,10 +51,8 @@ pub fn schema_fields(schema: &Value, all: &Map<String, Value>) -> Vec<FieldDoc> 
         Some(name) => all.get(&name).map(|schema| schema_fields(schema, all)).unwrap_or_default(),
         None => schema_fields(part, all),
     });
-    let required: Vec<String> = schema["required"]
-        .as_array()
-        .map(|names| names.iter().map(str_or_empty).collect())
-        .unwrap_or_default();
+    let required: Vec<String> =
+        schema["required"].as_array().map(|names| names.iter().map(str_or_empty).collect()).unwrap_or_default();
     let own = object_or_empty(&schema["properties"]);
     let own = own.iter().map(|(name, field)| FieldDoc {
         name: name.clone(),
@@ -69,8 +67,5 @@ pub fn schema_fields(schema: &Value, all: &Map<String, Value>) -> Vec<FieldDoc> 
 fn field_description(field: &Value) -> String {
     let choices = ["oneOf", "anyOf", "allOf"].iter().find_map(|key| field[*key].as_array());
     let inside = choices.into_iter().flatten().map(|choice| str_or_empty(&choice["description"]));
-    std::iter::once(str_or_empty(&field["description"]))
-        .chain(inside)
-        .find(|text| !text.is_empty())
-        .unwrap_or_default()
+    std::iter::once(str_or_empty(&field["description"])).chain(inside).find(|text| !text.is_empty()).unwrap_or_default()
 }

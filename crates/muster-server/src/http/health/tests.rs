@@ -11,9 +11,7 @@ use muster_core::objects::job::Outcome;
 use muster_store::queries::{
     AllocationFilter, JobFilter, PageOfRows, PageRequest, SortedPageRequest, UsageFilter, UsageGrouping,
 };
-use muster_store::rows::{
-    AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, UsageRow,
-};
+use muster_store::rows::{AllocationRow, AttemptRow, AuditRow, CountRow, EventRow, JobDetail, JobRow, UsageRow};
 use muster_store::{StoreError, Tables};
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -70,12 +68,7 @@ impl Tables for UnavailableTables {
     fn usage(&self, _: &UsageFilter, _: UsageGrouping) -> Result<Vec<UsageRow>, StoreError> {
         unavailable()
     }
-    fn wait_reasons(
-        &self,
-        _: &[String],
-        _: i64,
-        _: i64,
-    ) -> Result<Vec<muster_store::rows::WaitRow>, StoreError> {
+    fn wait_reasons(&self, _: &[String], _: i64, _: i64) -> Result<Vec<muster_store::rows::WaitRow>, StoreError> {
         unavailable()
     }
     fn audit(&self, _: &PageRequest<u64>) -> Result<PageOfRows<AuditRow, u64>, StoreError> {
@@ -99,10 +92,7 @@ fn app_with_unavailable_database() -> AppState {
         identity: Authenticator::Local,
         allowed_origins: AllowedOrigins::default(),
         rate_limiter: RateLimiter::new(None),
-        connections: crate::tls::Connections::new(crate::tls::ConnectionLimits {
-            total_max: 8,
-            per_address_max: 8,
-        }),
+        connections: crate::tls::Connections::new(crate::tls::ConnectionLimits { total_max: 8, per_address_max: 8 }),
         access_denials: Default::default(),
         evaluations: Default::default(),
         data_dir: PathBuf::new(),
@@ -126,8 +116,7 @@ fn app_with_unavailable_database() -> AppState {
 
 async fn send(method: &str, path: &str) -> (StatusCode, String) {
     let request = Request::builder().method(method).uri(path).header("host", "localhost");
-    let response =
-        router(app_with_unavailable_database()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let response = router(app_with_unavailable_database()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     let status = response.status();
     let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
     (status, String::from_utf8(body.to_vec()).unwrap())
@@ -145,9 +134,7 @@ async fn readiness_is_503_and_liveness_is_200_while_the_database_is_unavailable(
 
 #[tokio::test]
 async fn routes_that_need_the_database_are_503_and_others_still_answer() {
-    for path in
-        ["/api/v1/jobs", "/api/v1/jobs/job-1", "/api/v1/usage", "/api/v1/audit", "/api/v1/allocations"]
-    {
+    for path in ["/api/v1/jobs", "/api/v1/jobs/job-1", "/api/v1/usage", "/api/v1/audit", "/api/v1/allocations"] {
         let (status, body) = send("GET", path).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
         assert!(!body.contains("connection refused"), "the error of the database stays in the log: {body}");

@@ -107,15 +107,11 @@ mod tests {
         let document = serde_json::to_value(with_constraints(&crate::http::openapi()).unwrap()).unwrap();
         let submit = &document["components"]["schemas"]["SubmitJob"]["properties"];
         assert_eq!(submit["isolation"]["enum"], serde_json::json!(["none", "memory", "full", null]));
-        assert_eq!(
-            (&submit["gpu_count"]["minimum"], &submit["gpu_count"]["maximum"]),
-            (&1.into(), &64.into())
-        );
+        assert_eq!((&submit["gpu_count"]["minimum"], &submit["gpu_count"]["maximum"]), (&1.into(), &64.into()));
         assert!(submit["environment"]["propertyNames"]["pattern"].is_string());
         let limit = |path: &str| {
             let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap();
-            parameters.iter().find(|parameter| parameter["name"] == "limit").unwrap()["schema"]["maximum"]
-                .clone()
+            parameters.iter().find(|parameter| parameter["name"] == "limit").unwrap()["schema"]["maximum"].clone()
         };
         // The lists of GPUs and nodes have no maximum limit: they are short.
         assert_eq!((limit("/api/v1/jobs"), limit("/api/v1/gpus")), (1_000.into(), Value::Null));

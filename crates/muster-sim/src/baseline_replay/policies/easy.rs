@@ -43,15 +43,9 @@ struct HeadReservation {
 }
 
 impl HeadReservation {
-    fn compute(
-        head: &LiveJob,
-        now_s: f64,
-        live: &[LiveJob],
-        nodes: &UniformNodes,
-    ) -> Option<HeadReservation> {
+    fn compute(head: &LiveJob, now_s: f64, live: &[LiveJob], nodes: &UniformNodes) -> Option<HeadReservation> {
         let running = live.iter().filter(|job| job.is_running);
-        let mut ends: Vec<(f64, usize)> =
-            running.map(|job| (now_s + job.remaining_s, job.trace_index)).collect();
+        let mut ends: Vec<(f64, usize)> = running.map(|job| (now_s + job.remaining_s, job.trace_index)).collect();
         ends.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         let (mut nodes, mut released) = (nodes.clone(), Vec::new());
         for (end_s, job) in ends {

@@ -58,9 +58,7 @@ impl Tiresias {
     /// Demotes the jobs that reached the limit of their queue, in the order of submission.
     fn demote(&mut self, live: &[LiveJob]) {
         let exceeds_limit = |queue: usize, job: &LiveJob| {
-            QUEUE_LIMITS_GPU_S
-                .get(queue)
-                .is_some_and(|limit| job.ran_gpu_s() >= *limit - LIMIT_TOLERANCE_GPU_S)
+            QUEUE_LIMITS_GPU_S.get(queue).is_some_and(|limit| job.ran_gpu_s() >= *limit - LIMIT_TOLERANCE_GPU_S)
         };
         let running = live.iter().filter(|job| job.is_running && exceeds_limit(self.queue(job), job));
         let mut demoted: Vec<(f64, usize, usize)> =

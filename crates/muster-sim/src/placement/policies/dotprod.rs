@@ -10,8 +10,7 @@ pub struct DotProd;
 impl NodeScore for DotProd {
     fn score(&self, _: usize, state: &TraceNode, request: &PodRequest) -> i32 {
         let cpu = (state.cpu_milli_free as f64 / CPU_MILLI_MAX) * (request.cpu_milli as f64 / CPU_MILLI_MAX);
-        let gpu = (state.gpu_milli_free() * request.gpu_milli_total()) as f64
-            / (GPU_MILLI_MAX * GPU_MILLI_MAX) as f64;
+        let gpu = (state.gpu_milli_free() * request.gpu_milli_total()) as f64 / (GPU_MILLI_MAX * GPU_MILLI_MAX) as f64;
         (100.0 * (1.0 - (cpu + gpu) / 2.0)) as i32
     }
 }

@@ -18,21 +18,14 @@ impl Fgd {
 
     /// The score of these GPUs, an integer in 0..100 as published: smaller differences are ties, which the rank
     /// decides.
-    fn score_with_devices(
-        &self,
-        node: usize,
-        state: &TraceNode,
-        request: &PodRequest,
-        devices: DeviceSet,
-    ) -> i32 {
+    fn score_with_devices(&self, node: usize, state: &TraceNode, request: &PodRequest, devices: DeviceSet) -> i32 {
         let mut after = [0; 64];
         let after = &mut after[..state.device_milli_free.len()];
         after.copy_from_slice(&state.device_milli_free);
         for (_, free) in after.iter_mut().enumerate().filter(|(at, _)| devices.contains(*at)) {
             *free -= request.milli_per_gpu;
         }
-        let left =
-            self.target.fragmentation_milli_of(state.model, state.cpu_milli_free - request.cpu_milli, after);
+        let left = self.target.fragmentation_milli_of(state.model, state.cpu_milli_free - request.cpu_milli, after);
         let gained = (self.fragmentation_before[node] - left) / 1_000.0;
         (100.0 / (1.0 + (-gained).exp())) as i32
     }
@@ -44,8 +37,7 @@ impl Fgd {
             return (self.score_with_devices(node, state, request, devices), devices);
         }
         let mut best = (i32::MIN, DeviceSet::default());
-        for (at, free) in
-            state.device_milli_free.iter().enumerate().filter(|(_, free)| **free >= request.milli_per_gpu)
+        for (at, free) in state.device_milli_free.iter().enumerate().filter(|(_, free)| **free >= request.milli_per_gpu)
         {
             // A GPU as free as an earlier one has the same score, and the earlier one wins.
             if state.device_milli_free[..at].contains(free) {

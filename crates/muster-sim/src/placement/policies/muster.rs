@@ -40,10 +40,7 @@ impl MusterPlacement {
     fn placement_of(&self, job: JobId) -> Option<PodPlacement> {
         let (rank, task) = self.scheduler.first_task(job)?;
         let devices = task.gpus.iter().map(|gpu| DeviceSet::single(usize::from(*gpu)));
-        Some(PodPlacement {
-            node: self.by_rank[rank],
-            devices: devices.fold(DeviceSet::default(), DeviceSet::union),
-        })
+        Some(PodPlacement { node: self.by_rank[rank], devices: devices.fold(DeviceSet::default(), DeviceSet::union) })
     }
 }
 
@@ -79,12 +76,8 @@ fn node_facts(cpu: u64, memory_mib: u64, gpus: usize, models: ModelSet) -> NodeF
 }
 
 fn job_spec(request: &PodRequest) -> JobSpec {
-    let job = synthetic::SyntheticJob {
-        tasks: 1,
-        gpus: request.gpus,
-        memory_mib: request.memory_mib,
-        ..Default::default()
-    };
+    let job =
+        synthetic::SyntheticJob { tasks: 1, gpus: request.gpus, memory_mib: request.memory_mib, ..Default::default() };
     let mut spec = synthetic::job_spec(job);
     let each = &mut spec.tasks[0].each;
     each.cpus = u32::try_from(request.cpu_milli).unwrap_or(u32::MAX);

@@ -24,12 +24,7 @@ impl NodeScore for Packing {
 }
 
 fn free_of(state: &TraceNode, taken: DeviceSet) -> impl Iterator<Item = u32> {
-    state
-        .device_milli_free
-        .iter()
-        .enumerate()
-        .filter(move |(at, _)| taken.contains(*at))
-        .map(|(_, free)| *free)
+    state.device_milli_free.iter().enumerate().filter(move |(at, _)| taken.contains(*at)).map(|(_, free)| *free)
 }
 
 fn whole_free_count(state: &TraceNode, taken: DeviceSet) -> i32 {

@@ -25,8 +25,7 @@ impl PlacementPolicy for RandomPlacement {
         if !request.is_shared() {
             return Some(PodPlacement { node, devices: state.default_devices(request) });
         }
-        let devices =
-            state.device_milli_free.iter().enumerate().filter(|(_, free)| **free >= request.milli_per_gpu);
+        let devices = state.device_milli_free.iter().enumerate().filter(|(_, free)| **free >= request.milli_per_gpu);
         let device = self.pick_one(&devices.map(|(at, _)| at).collect::<Vec<_>>())?;
         Some(PodPlacement { node, devices: DeviceSet::single(device) })
     }

@@ -6,8 +6,7 @@ impl SimMachine {
     /// Pauses one of the live shims.
     pub fn pause_any_shim(&self, number: u64, ms: i64) {
         let mut state = self.0.borrow_mut();
-        let live: Vec<i32> =
-            state.shims.iter().filter(|(_, shim)| shim.is_alive).map(|(pid, _)| *pid).collect();
+        let live: Vec<i32> = state.shims.iter().filter(|(_, shim)| shim.is_alive).map(|(pid, _)| *pid).collect();
         let Some(pid) = live.get(number as usize % live.len().max(1)) else { return };
         if let Some(shim) = state.shims.get_mut(pid).filter(|shim| shim.deferred_events.is_none()) {
             (shim.deferred_events, shim.was_paused) = (Some(Vec::new()), true);

@@ -45,8 +45,7 @@ pub fn run(args: &Args) -> CommandResult {
         return Err(CliError::usage(format!("`{rate}` is not a rate: give jobs per hour, above 0")));
     }
     let trace = GavelTrace::read(&traces::traces_dir(args.traces.clone()))?;
-    let rows: Vec<MixedRow> =
-        args.rate.iter().map(|rate| trace.simulate_rate(*rate, args.streams.max(1))).collect();
+    let rows: Vec<MixedRow> = args.rate.iter().map(|rate| trace.simulate_rate(*rate, args.streams.max(1))).collect();
     output::list(&args.list, false, &COLUMNS, rows.clone(), &rows)?;
     Ok(ExitStatus::SUCCESS)
 }

@@ -41,12 +41,8 @@ pub struct NumaArgs {
 
 /// Serve the streams under each device policy on each machine, and print a table.
 pub fn run(args: &NumaArgs) -> CommandResult {
-    let workload = NumaWorkload {
-        nodes: args.nodes,
-        streams: args.streams,
-        jobs_per_stream: args.jobs,
-        seed: args.seed,
-    };
+    let workload =
+        NumaWorkload { nodes: args.nodes, streams: args.streams, jobs_per_stream: args.jobs, seed: args.seed };
     let step = TrainingStep { compute_ms: args.compute_ms, gradient_mb: args.gradient_mb };
     let mut rows = Vec::new();
     for fabric in FABRICS {

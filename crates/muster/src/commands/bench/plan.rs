@@ -12,8 +12,7 @@ use muster_core::planner::plan;
 use muster_core::time::{MINUTE, SECOND};
 use muster_core::{JobId, State, Timestamp};
 use muster_sim::synthetic::{
-    SyntheticJob, TENANTS, end_job, job_spec, mixed_job, plan_and_adopt, submission, submit_jobs,
-    synthetic_cluster,
+    SyntheticJob, TENANTS, end_job, job_spec, mixed_job, plan_and_adopt, submission, submit_jobs, synthetic_cluster,
 };
 use serde::Serialize;
 
@@ -104,8 +103,7 @@ fn steady_rounds(state: &mut State, nodes: usize) -> Vec<f64> {
     let mut next = nodes * 4;
     for _ in 0..count {
         now = now.plus(10 * SECOND);
-        let running: Vec<JobId> =
-            state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
+        let running: Vec<JobId> = state.jobs.values().filter(|job| job.attempt().is_some()).map(|job| job.id).collect();
         let step = (running.len() / each).max(1);
         running.iter().step_by(step).for_each(|job| end_job(state, *job, now));
         for _ in 0..each {
@@ -147,16 +145,12 @@ fn infeasible() -> Vec<PlanMeasure> {
     let state = synthetic_cluster(1_000, TENANTS, false);
     let refuse = |what, job: SyntheticJob| {
         let command = Command::SubmitJob(submission(job_spec(job)));
-        let (ms, refused) =
-            median_cpu_ms(9, || state.decide(&Actor::system(), &command, Timestamp(0)).is_err());
+        let (ms, refused) = median_cpu_ms(9, || state.decide(&Actor::system(), &command, Timestamp(0)).is_err());
         assert!(refused, "an infeasible job is refused");
         PlanMeasure { what, nodes: 1_000, value: ms, unit: "ms", goal: Some("10") }
     };
     vec![
-        refuse(
-            "an infeasible job is refused with its reason",
-            SyntheticJob { gpus: 16, ..SyntheticJob::default() },
-        ),
+        refuse("an infeasible job is refused with its reason", SyntheticJob { gpus: 16, ..SyntheticJob::default() }),
         refuse(
             "an infeasible gang is refused with its reason",
             SyntheticJob { gpus: 8, tasks: 1_001, ..SyntheticJob::default() },
@@ -169,23 +163,13 @@ fn preemption() -> PlanMeasure {
     let tenants = 400;
     let mut state = synthetic_cluster(1_000, tenants, true);
     for index in 0..4_000 {
-        submit_jobs(
-            &mut state,
-            SyntheticJob { gpus: 2, tenant: index % tenants, ..SyntheticJob::default() },
-            1,
-        );
+        submit_jobs(&mut state, SyntheticJob { gpus: 2, tenant: index % tenants, ..SyntheticJob::default() }, 1);
     }
     plan_and_adopt(&mut state, Timestamp(0));
     submit_jobs(&mut state, SyntheticJob { gpus: 8, tenant: 7, priority: 900, ..SyntheticJob::default() }, 1);
     let (ms, planned) = median_cpu_ms(5, || plan(&state, Timestamp(MINUTE)));
     assert_eq!(planned.plan.evictions.len(), 1, "one eviction is planned");
-    PlanMeasure {
-        what: "preemption decision, 400 tenants",
-        nodes: 1_000,
-        value: ms,
-        unit: "ms",
-        goal: Some("100"),
-    }
+    PlanMeasure { what: "preemption decision, 400 tenants", nodes: 1_000, value: ms, unit: "ms", goal: Some("100") }
 }
 
 /// Rounds with 320,000 waiting jobs of 200 shapes and 100 tenants, on an empty and on a full cluster.
@@ -219,13 +203,8 @@ fn fair_round() -> Vec<PlanMeasure> {
 /// The baseline: CPU time of one job's comparison with every node.
 fn compare_every_node_us(state: &State) -> f64 {
     let sample = 50;
-    let jobs: Vec<Shape> = state
-        .jobs
-        .values()
-        .filter(|job| job.is_queued())
-        .take(sample)
-        .map(|job| Shape::of(&job.spec))
-        .collect();
+    let jobs: Vec<Shape> =
+        state.jobs.values().filter(|job| job.is_queued()).take(sample).map(|job| Shape::of(&job.spec)).collect();
     let (ms, ()) = median_cpu_ms(3, || {
         for shape in &jobs {
             for (_, entry) in state.resources.nodes() {

@@ -70,8 +70,7 @@ pub fn run(args: &Args) -> CommandResult {
     let mut measures = Vec::new();
     for call in &calls {
         measures.extend(evaluation_measures(call, &measured));
-        let (what, rate) =
-            (format!("{}: calls in a worker", call.function), call.per_second_in_worker(rounds)?);
+        let (what, rate) = (format!("{}: calls in a worker", call.function), call.per_second_in_worker(rounds)?);
         let in_process = measures.iter().find(|one| one.what == format!("{}: calls", call.function));
         let times = in_process.and_then(|measure| measure.value).map(|in_process| rate / in_process);
         measures.push(PolicyMeasure { times, ..PolicyMeasure::of(what, rate, "/s") });
@@ -91,9 +90,8 @@ struct MeasurementRound {
 
 impl MeasurementRound {
     fn measure(calls: &[BenchmarkCall], python: &Path) -> Result<MeasurementRound, CliError> {
-        let rates = |call: &BenchmarkCall| {
-            Ok((call.function, (call.per_second()?, call.per_second_without_sharing()?)))
-        };
+        let rates =
+            |call: &BenchmarkCall| Ok((call.function, (call.per_second()?, call.per_second_without_sharing()?)));
         let ours = calls.iter().map(rates).collect::<Result<_, CliError>>()?;
         Ok(MeasurementRound { ours, others: peers::measure_peers(python, calls)? })
     }
@@ -103,16 +101,11 @@ impl MeasurementRound {
 fn evaluation_measures(call: &BenchmarkCall, rounds: &[MeasurementRound]) -> Vec<PolicyMeasure> {
     let name = call.function;
     let ours = |round: &MeasurementRound| round.ours.get(name).copied();
-    let of_ours = |which: fn((f64, f64)) -> f64| {
-        median_of_rounds(rounds, |round| ours(round).map(which)).unwrap_or(0.0)
-    };
+    let of_ours =
+        |which: fn((f64, f64)) -> f64| median_of_rounds(rounds, |round| ours(round).map(which)).unwrap_or(0.0);
     let mut measures = vec![
         PolicyMeasure::of(format!("{name}: calls"), of_ours(|(rate, _)| rate), "/s"),
-        PolicyMeasure::of(
-            format!("{name}: calls, arguments built for each"),
-            of_ours(|(_, unshared)| unshared),
-            "/s",
-        ),
+        PolicyMeasure::of(format!("{name}: calls, arguments built for each"), of_ours(|(_, unshared)| unshared), "/s"),
     ];
     for peer in peers::ALL {
         let version = rounds.iter().find_map(|round| round.others.version(peer)).unwrap_or_default();
@@ -120,14 +113,7 @@ fn evaluation_measures(call: &BenchmarkCall, rounds: &[MeasurementRound]) -> Vec
         let rate = |round: &MeasurementRound| round.others.rate(peer.package, name);
         let Some(theirs) = median_of_rounds(rounds, rate) else {
             let missing = rounds.first().map(|round| round.others.missing_reason(peer));
-            measures.push(PolicyMeasure {
-                what,
-                value: None,
-                unit: "/s",
-                times: None,
-                goal: peer.goal,
-                missing,
-            });
+            measures.push(PolicyMeasure { what, value: None, unit: "/s", times: None, goal: peer.goal, missing });
             continue;
         };
         let times = median_of_rounds(rounds, |round| match peer.baseline {
@@ -140,10 +126,7 @@ fn evaluation_measures(call: &BenchmarkCall, rounds: &[MeasurementRound]) -> Vec
 }
 
 /// The median over the rounds in which the value was measured.
-fn median_of_rounds(
-    rounds: &[MeasurementRound],
-    value: impl Fn(&MeasurementRound) -> Option<f64>,
-) -> Option<f64> {
+fn median_of_rounds(rounds: &[MeasurementRound], value: impl Fn(&MeasurementRound) -> Option<f64>) -> Option<f64> {
     let mut values: Vec<f64> = rounds.iter().filter_map(value).collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
@@ -164,9 +147,7 @@ fn table(measures: &[PolicyMeasure]) -> String {
         });
         let goal = measure.goal.map(|goal| format!("goal {goal}")).unwrap_or_default();
         let rest = measure.missing.as_ref().unwrap_or(&goal);
-        format!("{what:<58} {value:>10} {unit:<2} {:>7} {rest}", times.unwrap_or_default())
-            .trim_end()
-            .to_string()
+        format!("{what:<58} {value:>10} {unit:<2} {:>7} {rest}", times.unwrap_or_default()).trim_end().to_string()
     };
     measures.iter().map(line).collect::<Vec<_>>().join("\n")
 }

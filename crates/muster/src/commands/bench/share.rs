@@ -30,8 +30,7 @@ pub struct Args {
 /// Print a row for each sharing policy.
 pub fn run(args: Args) -> CommandResult {
     let table = InterferenceTable::read(&traces::traces_dir(args.traces))?;
-    let rows = sharing_rows(&table, args.jobs.get(), args.seed)
-        .map_err(|error| CliError::failed(error.to_string()))?;
+    let rows = sharing_rows(&table, args.jobs.get(), args.seed).map_err(|error| CliError::failed(error.to_string()))?;
     output::list(&args.list, false, &report::COLUMNS, rows.clone(), &rows)?;
     if args.list.show.output == Format::Table {
         output::print_stderr(report::TABLE_NOTE);

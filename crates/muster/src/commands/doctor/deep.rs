@@ -18,8 +18,7 @@ use crate::units;
 const DAMAGE_LISTED_MAX: usize = 1_000;
 
 const RESTORE_HINT: &str = "stop the servers, keep a copy of the database, and restore it from a backup";
-const TABLES_HINT: &str =
-    "find out who changed it; restore the database, or set the cell to the value of the journal";
+const TABLES_HINT: &str = "find out who changed it; restore the database, or set the cell to the value of the journal";
 
 /// The database, by the flags of `muster serve`.
 #[derive(Debug, clap::Args)]
@@ -98,10 +97,7 @@ fn summary_findings(report: &verify::VerificationReport, intact: bool) -> Vec<Fi
     match (intact, report.tables_compared) {
         (true, _) => vec![
             ok_finding("journal", read),
-            ok_finding(
-                "tables",
-                format!("{} as in the journal", units::count_text(report.rows_compared, "row")),
-            ),
+            ok_finding("tables", format!("{} as in the journal", units::count_text(report.rows_compared, "row"))),
         ],
         (false, true) => vec![ok_finding("journal", read)],
         (false, false) => {

@@ -14,9 +14,7 @@ use crate::units;
 
 /// `muster policy check`.
 #[derive(Debug, clap::Args)]
-#[command(
-    before_help = "Examples:\n  muster policy check\n  muster policy check policies/cookbook mine.gsky"
-)]
+#[command(before_help = "Examples:\n  muster policy check\n  muster policy check policies/cookbook mine.gsky")]
 pub struct Args {
     /// Folders or files [default: policies]
     paths: Vec<PathBuf>,
@@ -111,11 +109,7 @@ fn check_folder(folder: &PolicyDir, checked: &mut CheckReport, errors: &mut Vec<
     }
 }
 
-fn checked_file(
-    folder: &PolicyDir,
-    name: &str,
-    found: Result<muster_policy::FileSummary, PolicyError>,
-) -> CheckedFile {
+fn checked_file(folder: &PolicyDir, name: &str, found: Result<muster_policy::FileSummary, PolicyError>) -> CheckedFile {
     let (ok, error) = (found.is_ok(), found.as_ref().err().map(ToString::to_string));
     let summary = found.unwrap_or_default();
     CheckedFile {

@@ -60,16 +60,13 @@ struct EvalReport {
 pub fn run(args: &Args) -> CommandResult {
     let folders = policy_dirs::read_policy_dirs(std::slice::from_ref(&args.file))?;
     let [folder] = folders.as_slice() else { return Err(not_one_policy(args)) };
-    let Some(name) =
-        folder.selected.first().filter(|name| folder.selected.len() == 1 && is_policy_file(name))
-    else {
+    let Some(name) = folder.selected.first().filter(|name| folder.selected.len() == 1 && is_policy_file(name)) else {
         return Err(not_one_policy(args));
     };
     let failed = |error| CliError::failed(folder.error_with_source(&error));
     let program = Program::compile_file(&folder.files, name, Limits::default()).map_err(failed)?;
-    let signature = program
-        .signature(name, &args.function)
-        .ok_or_else(|| unknown_function(&program, folder, name, args))?;
+    let signature =
+        program.signature(name, &args.function).ok_or_else(|| unknown_function(&program, folder, name, args))?;
     let values = call_arguments(args, &signature)?;
     let begin = Instant::now();
     let returned = program.call_each(name, &args.function, &CallBatch::single(values)).pop();
@@ -179,16 +176,12 @@ fn parse_field_list(sample: ViewKind, text: &str) -> Result<Vec<(String, PolicyV
     for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
         let Some((name, value)) = pair.split_once('=') else {
             let flag = sample.as_str();
-            return Err(CliError::usage(format!(
-                "`{pair}` in `--{flag} {text}` is not a field: write `name=value`"
-            )));
+            return Err(CliError::usage(format!("`{pair}` in `--{flag} {text}` is not a field: write `name=value`")));
         };
         let (name, value) = (name.trim(), value.trim());
         match name.split_once('.') {
             Some((labels, label)) => add_label(&mut fields, labels, (label.into(), value.into())),
-            None => {
-                fields.push((name.to_string(), sample.parse_field(name, value).map_err(CliError::usage)?))
-            }
+            None => fields.push((name.to_string(), sample.parse_field(name, value).map_err(CliError::usage)?)),
         }
     }
     Ok(fields)
@@ -204,8 +197,7 @@ fn add_label(fields: &mut Vec<(String, PolicyValue)>, name: &str, label: (Policy
 fn parse_json_value(value: &str) -> Result<PolicyValue, CliError> {
     let parsed = muster_json::from_str::<JsonValue>(value);
     parsed.map(|json| json.0).map_err(|_| {
-        CliError::usage(format!("`{value}` is not valid JSON"))
-            .hint(format!("a string is written '{:?}'", value))
+        CliError::usage(format!("`{value}` is not valid JSON")).hint(format!("a string is written '{:?}'", value))
     })
 }
 
@@ -222,9 +214,7 @@ mod tests {
 
     #[test]
     fn sample_fields_are_parsed_from_pairs_or_json() {
-        let sample = |text| {
-            build_sample(ViewKind::Job, text).map(|job| job.to_string()).map_err(|error| error.message)
-        };
+        let sample = |text| build_sample(ViewKind::Job, text).map(|job| job.to_string()).map_err(|error| error.message);
         let pairs = sample("gpus=8, labels.a=1,labels.b=2,hour=23").unwrap();
         let json = sample(r#"{"gpus": 8, "labels": {"a": "1", "b": "2"}, "hour": 23}"#).unwrap();
         assert_eq!(pairs, json);

@@ -130,8 +130,7 @@ pub fn apply(args: &PolicyApplyArgs, options: &Options) -> CommandResult {
     let (tenant_id, why) = (args.tenant.clone(), args.why.clone());
     let (dry_run, shadow, force) = (args.dry_run, args.shadow, args.force);
     let request = PolicyApply { files, tenant_id, why, dry_run, shadow, force };
-    let applied: PolicyVersion =
-        options.client()?.send(Method::POST, RequestTarget::new("policies"), &request)?;
+    let applied: PolicyVersion = options.client()?.send(Method::POST, RequestTarget::new("policies"), &request)?;
     let suffix = tenant_suffix(&applied);
     let text = match (applied.files.is_empty(), args.dry_run) {
         (_, false) if args.shadow => format!("{SHADOW_NOTE}: {}\n", version_summary(&applied)),
@@ -149,8 +148,7 @@ pub fn apply(args: &PolicyApplyArgs, options: &Options) -> CommandResult {
 }
 
 pub fn rollback(args: &PolicyRollbackArgs, options: &Options) -> CommandResult {
-    let request =
-        PolicyRollback { version: args.version, tenant_id: args.tenant.clone(), why: args.why.clone() };
+    let request = PolicyRollback { version: args.version, tenant_id: args.tenant.clone(), why: args.why.clone() };
     let target = RequestTarget::new("policies").segment("rollback");
     let applied: PolicyVersion = options.client()?.send(Method::POST, target, &request)?;
     let (number, suffix) = (applied.version, tenant_suffix(&applied));
@@ -280,8 +278,7 @@ fn version_text(version: &PolicyVersion) -> String {
         text.push_str(&format!("hooks    {}\n", version.hooks.join(", ")));
     }
     for pool in &version.pools {
-        let types =
-            if pool.gpu_types.is_empty() { "any model".to_string() } else { pool.gpu_types.join(", ") };
+        let types = if pool.gpu_types.is_empty() { "any model".to_string() } else { pool.gpu_types.join(", ") };
         text.push_str(&format!(
             "pool     {}: {types}; at least {} GB, at most {} °C, health {}; power {}; {}, {} available now\n",
             pool.name,

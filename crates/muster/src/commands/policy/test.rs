@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use muster_policy::{
-    Coverage, Limits, POLICY_EXTENSION, TestOutcome, is_policy_file, is_test_file, run_tests,
-};
+use muster_policy::{Coverage, Limits, POLICY_EXTENSION, TestOutcome, is_policy_file, is_test_file, run_tests};
 use serde::Serialize;
 
 use crate::commands::{CommandResult, ExitStatus};
@@ -112,12 +110,10 @@ fn test_folder(folder: &PolicyDir, report: &mut PolicyTestReport) {
 
 /// Whether a test file, or the policy it tests, is selected.
 fn is_selected(folder: &PolicyDir, name: &str) -> bool {
-    let of_policy = name
-        .strip_suffix(&format!("_test.{POLICY_EXTENSION}"))
-        .map(|stem| format!("{stem}.{POLICY_EXTENSION}"));
+    let of_policy =
+        name.strip_suffix(&format!("_test.{POLICY_EXTENSION}")).map(|stem| format!("{stem}.{POLICY_EXTENSION}"));
     is_test_file(name)
-        && (folder.selected.contains(name)
-            || of_policy.is_some_and(|policy| folder.selected.contains(&policy)))
+        && (folder.selected.contains(name) || of_policy.is_some_and(|policy| folder.selected.contains(&policy)))
 }
 
 fn test_line(folder: &PolicyDir, outcome: &TestOutcome) -> TestLine {
@@ -173,8 +169,7 @@ fn line_ranges(lines: &[usize]) -> String {
             _ => ranges.push((*line, *line)),
         }
     }
-    let range =
-        |(from, to): &(usize, usize)| if from == to { from.to_string() } else { format!("{from}-{to}") };
+    let range = |(from, to): &(usize, usize)| if from == to { from.to_string() } else { format!("{from}-{to}") };
     ranges.iter().map(range).collect::<Vec<_>>().join(", ")
 }
 

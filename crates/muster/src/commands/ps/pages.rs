@@ -12,8 +12,7 @@ use crate::output::Format;
 /// Maximum number of rows in a response of the server.
 const PAGE_MAX: usize = 1_000;
 /// States in the order of printing: running, waiting, ended.
-const STATE_GROUPS: [&[&str]; 3] =
-    [&["running"], &["pending", "preempted"], &["completed", "failed", "cancelled"]];
+const STATE_GROUPS: [&[&str]; 3] = [&["running"], &["pending", "preempted"], &["completed", "failed", "cancelled"]];
 /// Column titles, in lower case, whose sort key has another name in the API.
 const SORT_COLUMN_ALIASES: [(&str, &str); 2] = [("prio", "priority"), ("attempt", "attempts")];
 
@@ -56,8 +55,7 @@ fn fetch_running_first(client: &Client, args: &Args, limit: usize) -> Result<Job
     let mut seen = BTreeSet::new();
     // Unknown states are sent too: the server refuses them with a hint.
     let unknown: Vec<&str> = wanted.iter().filter(|state| !known(state)).map(String::as_str).collect();
-    let groups =
-        STATE_GROUPS.map(|group| group.iter().copied().filter(|state| wanted.iter().any(|w| w == state)));
+    let groups = STATE_GROUPS.map(|group| group.iter().copied().filter(|state| wanted.iter().any(|w| w == state)));
     let groups = groups.map(Iterator::collect::<Vec<&str>>).into_iter().chain([unknown]);
     for states in groups.filter(|states| !states.is_empty()) {
         let target = jobs_target(args).query("state", states.join(","));
@@ -78,8 +76,7 @@ fn append_pages(
     let mut cursor: Option<String> = None;
     loop {
         let limit = rows_max.saturating_sub(jobs.len()).clamp(1, PAGE_MAX);
-        let page: JobList =
-            client.get(target.clone().query("limit", limit).query_if_some("cursor", cursor.take()))?;
+        let page: JobList = client.get(target.clone().query("limit", limit).query_if_some("cursor", cursor.take()))?;
         let new = page.jobs.into_iter().filter(|job| seen.insert(job.id.clone()));
         jobs.extend(new.take(rows_max.saturating_sub(jobs.len())));
         match page.next_cursor.filter(|_| jobs.len() < rows_max) {
@@ -93,14 +90,9 @@ fn append_pages(
 fn fetch_sorted(client: &Client, args: &Args, by: &str, rows_max: usize) -> Result<JobList, CliError> {
     let (minus, title) = by.strip_prefix('-').map_or(("", by), |title| ("-", title));
     let title = title.to_ascii_lowercase();
-    let key = SORT_COLUMN_ALIASES
-        .iter()
-        .find(|(column, _)| *column == title)
-        .map_or(title.as_str(), |(_, key)| *key);
+    let key = SORT_COLUMN_ALIASES.iter().find(|(column, _)| *column == title).map_or(title.as_str(), |(_, key)| *key);
     let by_id = key == "id";
-    let target = jobs_target(args)
-        .query("state", wanted_states(args).join(","))
-        .query("sort", format!("{minus}{key}"));
+    let target = jobs_target(args).query("state", wanted_states(args).join(",")).query("sort", format!("{minus}{key}"));
     let mut list = JobList { jobs: Vec::new(), total: 0, next_cursor: None };
     if by_id {
         list.total = append_pages(client, &target, rows_max, &mut list.jobs, &mut BTreeSet::new())?;
@@ -108,8 +100,7 @@ fn fetch_sorted(client: &Client, args: &Args, by: &str, rows_max: usize) -> Resu
     }
     loop {
         let limit = rows_max.saturating_sub(list.jobs.len()).clamp(1, PAGE_MAX);
-        let page: JobList =
-            client.get(target.clone().query("limit", limit).query("offset", list.jobs.len()))?;
+        let page: JobList = client.get(target.clone().query("limit", limit).query("offset", list.jobs.len()))?;
         (list.total, list.next_cursor) = (page.total, None);
         let last = page.jobs.len() < limit;
         list.jobs.extend(page.jobs);

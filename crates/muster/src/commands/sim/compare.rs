@@ -98,8 +98,7 @@ fn seconds_text(seconds: f64) -> String {
 
 pub fn run(args: &Args) -> CommandResult {
     let (a, b) = (read_result(&args.a)?, read_result(&args.b)?);
-    let text =
-        format!("{}\n{}", output::table(&FIGURE_COLUMNS, &figure_rows(&a, &b), false), tenant_table(&a, &b));
+    let text = format!("{}\n{}", output::table(&FIGURE_COLUMNS, &figure_rows(&a, &b), false), tenant_table(&a, &b));
     output::print_text(&args.show, &text, "compare", &[&a, &b])?;
     Ok(ExitStatus::SUCCESS)
 }
@@ -110,8 +109,8 @@ fn read_result(argument: &str) -> Result<ComparedResult, CliError> {
         Some((path, name)) if !Path::new(argument).exists() => (path, Some(name)),
         _ => (argument, None),
     };
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| CliError::failed(format!("cannot read `{path}`: {error}")))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| CliError::failed(format!("cannot read `{path}`: {error}")))?;
     let file = muster_json::from_str(&text).map_err(|_| {
         CliError::failed(format!("`{path}` is not a result of `muster sim`"))
             .hint("write one with `muster sim whatif -o json` or `muster sim replay -o json`")
@@ -176,16 +175,9 @@ fn policy_result(argument: &str, policy: ReplayedPolicy) -> ComparedResult {
     let tenant = |tenant: ReplayedTenant| {
         let (jobs, wait_mean_s) = (tenant.jobs, tenant.wait_s_mean);
         let (gpu_hours, preemptions) = (tenant.gpu_hours, tenant.preemptions);
-        (
-            tenant.tenant,
-            WhatIfFigures { jobs, wait_mean_s, gpu_hours, preemptions, ..WhatIfFigures::default() },
-        )
+        (tenant.tenant, WhatIfFigures { jobs, wait_mean_s, gpu_hours, preemptions, ..WhatIfFigures::default() })
     };
-    ComparedResult {
-        name: argument.to_string(),
-        figures,
-        tenants: policy.tenants.into_iter().map(tenant).collect(),
-    }
+    ComparedResult { name: argument.to_string(), figures, tenants: policy.tenants.into_iter().map(tenant).collect() }
 }
 
 /// One figure of both results.

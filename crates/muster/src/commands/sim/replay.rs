@@ -24,11 +24,9 @@ use report::{ReplayClusterReport, ReplayReport};
 
 /// `muster sim replay`.
 #[derive(Debug, clap::Args)]
-#[command(
-    before_help = "Examples:\n  sacct -a -P -S 2026-01-01 -o ALL > jobs.txt; muster sim replay jobs.txt\n  \
+#[command(before_help = "Examples:\n  sacct -a -P -S 2026-01-01 -o ALL > jobs.txt; muster sim replay jobs.txt\n  \
                          muster sim replay data/muster.db --nodes 4x8xH100 --policy muster,fifo,easy\n  \
-                         muster sim replay jobs.csv --cluster cluster.yaml --plots plots -o json"
-)]
+                         muster sim replay jobs.csv --cluster cluster.yaml --plots plots -o json")]
 pub struct Args {
     /// The log: CSV, `sacct -P`, `muster.db` or `postgres://…` of a server, or a public trace; may be gzipped
     trace: PathBuf,
@@ -113,18 +111,11 @@ pub fn run(args: Args) -> CommandResult {
     let report = ReplayReport::new(&log, ReplayClusterReport::of(&cluster, sized_for_log), &assumptions);
     report.notes().iter().for_each(|note| output::print_stderr(note));
     let histories = replay_policies(&args.policy, &log.jobs, &cluster, assumptions)?;
-    for (name, history) in
-        histories.iter().filter(|(_, history)| args.digest && history.digest.decisions() > 0)
-    {
+    for (name, history) in histories.iter().filter(|(_, history)| args.digest && history.digest.decisions() > 0) {
         let digest = &history.digest;
-        output::print_stderr(&format!(
-            "{}: {} decisions, digest {digest}",
-            name.as_str(),
-            digest.decisions()
-        ));
+        output::print_stderr(&format!("{}: {} decisions, digest {digest}", name.as_str(), digest.decisions()));
     }
-    let figures =
-        histories.iter().map(|(name, history)| figures(name.as_str(), &log.jobs, history)).collect();
+    let figures = histories.iter().map(|(name, history)| figures(name.as_str(), &log.jobs, history)).collect();
     let report = report.with_figures(figures);
     if let Some(dir) = &args.plots {
         write_plots(dir, &log.jobs, &histories, &report)?;
@@ -160,8 +151,7 @@ fn parse_moment(text: &str, first_ms: i64) -> Result<i64, CliError> {
 /// The cluster, and its specification if it was sized for the log.
 fn replay_cluster(args: &Args, jobs: &[LoggedJob]) -> Result<(ReplayCluster, Option<String>), CliError> {
     if let Some(file) = &args.cluster {
-        let cluster =
-            Cluster::load(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))?;
+        let cluster = Cluster::load(file).map_err(|error| CliError::usage(format!("{}: {error}", file.display())))?;
         return Ok((ReplayCluster::from_cluster(&cluster), None));
     }
     let sized_for_log = args.nodes.is_none().then(|| ReplayCluster::spec_for_jobs(jobs));
@@ -194,8 +184,7 @@ fn write_plots(
     histories: &[(SimPolicyName, RunHistory)],
     report: &ReplayReport,
 ) -> Result<(), CliError> {
-    let cannot =
-        |error: std::io::Error| CliError::failed(format!("cannot write to `{}`: {error}", dir.display()));
+    let cannot = |error: std::io::Error| CliError::failed(format!("cannot write to `{}`: {error}", dir.display()));
     std::fs::create_dir_all(dir).map_err(cannot)?;
     let write = |name: String, svg: String| std::fs::write(dir.join(name), svg).map_err(cannot);
     let over_time: Vec<_> =

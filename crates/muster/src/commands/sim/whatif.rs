@@ -104,8 +104,8 @@ fn answer_from_journal(path: &Path, request: &WhatIfRequest) -> Result<WhatIf, C
     if !job_log::is_database_url(path) && !path.is_file() {
         return Err(CliError::usage(format!("there is no file `{}`", path.display())));
     }
-    let store = job_log::open_store(path)
-        .map_err(|error| CliError::failed(format!("cannot read the journal: {error}")))?;
+    let store =
+        job_log::open_store(path).map_err(|error| CliError::failed(format!("cannot read the journal: {error}")))?;
     let refused = |error: WhatIfError| {
         let failed = CliError::failed(error.to_string());
         error.hint().into_iter().fold(failed, |failed, hint| failed.hint(hint))
@@ -160,10 +160,7 @@ fn answer_summary(answer: &WhatIf) -> String {
         format!("the runtime of {jobs} is estimated: they never started in that period")
     });
     output::Card::default()
-        .field(
-            "history",
-            format!("{} to {}\n{replayed}", to_the_second(&answer.since), to_the_second(&answer.until)),
-        )
+        .field("history", format!("{} to {}\n{replayed}", to_the_second(&answer.since), to_the_second(&answer.until)))
         .field("change", changes)
         .field("effect", effect)
         .field_if_some("note", guessed)

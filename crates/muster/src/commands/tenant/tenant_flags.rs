@@ -237,11 +237,7 @@ fn parse_count_limit(text: &str) -> Result<CountLimit, String> {
 }
 
 fn parse_memory_limit(text: &str) -> Result<CountLimit, String> {
-    if text == "none" {
-        Ok(CountLimit(None))
-    } else {
-        units::parse_memory_mib(text).map(|mib| CountLimit(Some(mib)))
-    }
+    if text == "none" { Ok(CountLimit(None)) } else { units::parse_memory_mib(text).map(|mib| CountLimit(Some(mib))) }
 }
 
 #[cfg(test)]
@@ -272,15 +268,10 @@ mod tests {
 
     #[test]
     fn model_counts_replace_the_whole_map_or_leave_it() {
-        let flags = |text: &str| TenantFlags {
-            guaranteed_gpus_by_model: parse_by_model(text).ok(),
-            ..TenantFlags::default()
-        };
+        let flags =
+            |text: &str| TenantFlags { guaranteed_gpus_by_model: parse_by_model(text).ok(), ..TenantFlags::default() };
         let change = flags("none").into_change();
-        assert_eq!(
-            (change.guaranteed_gpus_by_model, change.max_gpus_by_model),
-            (Some(BTreeMap::new()), None)
-        );
+        assert_eq!((change.guaranteed_gpus_by_model, change.max_gpus_by_model), (Some(BTreeMap::new()), None));
         assert_eq!(flags("h100=2").into_spec().guaranteed_gpus_by_model["h100"], 2);
     }
 

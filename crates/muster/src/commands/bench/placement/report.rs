@@ -75,9 +75,8 @@ pub fn result_row(
     outcomes: &[PlacementOutcome],
     published: &PublishedAllocation,
 ) -> PlacementRow {
-    let mean = |value: fn(&PlacementOutcome) -> f64| {
-        outcomes.iter().map(value).sum::<f64>() / outcomes.len().max(1) as f64
-    };
+    let mean =
+        |value: fn(&PlacementOutcome) -> f64| outcomes.iter().map(value).sum::<f64>() / outcomes.len().max(1) as f64;
     PlacementRow {
         workload: workload.to_string(),
         policy,

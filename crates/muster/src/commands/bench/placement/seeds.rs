@@ -35,10 +35,7 @@ mod tests {
 
     #[test]
     fn single_seeds_and_ranges_mix() {
-        assert_eq!(
-            "42,45-47,46".parse::<Seeds>().unwrap().0.into_iter().collect::<Vec<_>>(),
-            [42, 45, 46, 47]
-        );
+        assert_eq!("42,45-47,46".parse::<Seeds>().unwrap().0.into_iter().collect::<Vec<_>>(), [42, 45, 46, 47]);
     }
 
     #[test]

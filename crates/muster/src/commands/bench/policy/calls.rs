@@ -8,9 +8,7 @@ use muster_core::policy::{JobView, Moment, NodeView};
 use muster_core::queue::Bucket;
 use muster_core::{State, Timestamp};
 use muster_policy::hooks::{self, HookExecutor};
-use muster_policy::{
-    CallBatch, PolicyError, PolicyValue, Program, WorkerCommand, WorkerPool, WorkerPoolSettings,
-};
+use muster_policy::{CallBatch, PolicyError, PolicyValue, Program, WorkerCommand, WorkerPool, WorkerPoolSettings};
 use muster_sim::synthetic::{SyntheticJob, job_spec};
 
 use crate::commands::bench::timing::{cpu_ms, median_wall_ms};
@@ -51,26 +49,14 @@ pub fn allow() -> Result<BenchmarkCall, CliError> {
         ((0..SECOND_ARGUMENTS).map(gpu).collect(), (0..FIRST_ARGUMENTS).map(requirements).collect());
     let (program, source) = (program(source)?, source.to_string());
     let own_source = source.clone();
-    Ok(BenchmarkCall {
-        function: "allow",
-        source,
-        own_source,
-        firsts,
-        seconds,
-        program,
-        style: CallStyle::Values,
-    })
+    Ok(BenchmarkCall { function: "allow", source, own_source, firsts, seconds, program, style: CallStyle::Values })
 }
 
 /// A `score` hook on jobs and nodes.
 pub fn score() -> Result<BenchmarkCall, CliError> {
     let source = include_str!("score.gsky");
     let job = |index: usize| {
-        let spec = job_spec(SyntheticJob {
-            gpus: 1 << (index % 4),
-            cpus: 4 + index as u32,
-            ..SyntheticJob::default()
-        });
+        let spec = job_spec(SyntheticJob { gpus: 1 << (index % 4), cpus: 4 + index as u32, ..SyntheticJob::default() });
         let bucket = Bucket::of_spec(&spec, None, &State::empty().policies.bucket_criteria);
         JobView::of(&bucket, Moment::of(Timestamp(0), 0))
     };
@@ -78,8 +64,7 @@ pub fn score() -> Result<BenchmarkCall, CliError> {
     let nodes: Vec<NodeView> = (0..SECOND_ARGUMENTS).map(node).collect();
     let recorder = ArgumentRecorder::default();
     hooks::score_each(&recorder, &jobs.iter().collect::<Vec<_>>(), &nodes);
-    let (mut firsts, mut seconds) =
-        recorder.argument_pairs.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+    let (mut firsts, mut seconds) = recorder.argument_pairs.into_inner().into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
     // The pairs list every node for the first job, then for the next.
     seconds.truncate(SECOND_ARGUMENTS);
     firsts = firsts.into_iter().step_by(SECOND_ARGUMENTS).collect();
@@ -129,20 +114,14 @@ impl BenchmarkCall {
 
     /// Calls per second of wall-clock time in a worker process, as the server queries the cluster's policies.
     pub fn per_second_in_worker(&self, rounds: usize) -> Result<f64, CliError> {
-        let workers = WorkerPool::new(
-            WorkerCommand::this_binary(),
-            cluster_confinement(),
-            WorkerPoolSettings::for_cluster(),
-        );
+        let workers =
+            WorkerPool::new(WorkerCommand::this_binary(), cluster_confinement(), WorkerPoolSettings::for_cluster());
         let bundle = workers.compile(bundle_files(&self.own_source)).map_err(failed)?;
         let query = || {
             workers.query("bench", &bundle, |worker| match &self.style {
                 CallStyle::Values => {
                     let calls = CallBatch::from_pairs(self.firsts.clone(), self.seconds.clone());
-                    worker
-                        .call_each(FILE, self.function, &calls)
-                        .into_iter()
-                        .try_for_each(|one| one.map(drop))
+                    worker.call_each(FILE, self.function, &calls).into_iter().try_for_each(|one| one.map(drop))
                 }
                 CallStyle::Score(jobs, nodes) => {
                     let jobs: Vec<&JobView> = jobs.iter().collect();
@@ -213,12 +192,10 @@ fn without_records(source: &str, records: [(&str, &PolicyValue); 2]) -> String {
 
 /// A GPU as a dict. About half of the GPUs are eligible.
 fn gpu(index: usize) -> PolicyValue {
-    let names =
-        ["NVIDIA GeForce RTX 5070 Ti", "NVIDIA GeForce RTX 4090", "NVIDIA L4", "NVIDIA H100 80GB HBM3"];
+    let names = ["NVIDIA GeForce RTX 5070 Ti", "NVIDIA GeForce RTX 4090", "NVIDIA L4", "NVIDIA H100 80GB HBM3"];
     let types = ["RTX_5070ti", "RTX_4090", "L4", "H100"];
     let memories = [16.0, 24.0, 24.0, 80.0];
-    let tags =
-        if index.is_multiple_of(7) { vec!["spare".into()] } else { vec!["high-perf".into(), "lab".into()] };
+    let tags = if index.is_multiple_of(7) { vec!["spare".into()] } else { vec!["high-perf".into(), "lab".into()] };
     dict(vec![
         ("id", PolicyValue::Int(index as i64)),
         ("name", names[index % 4].into()),

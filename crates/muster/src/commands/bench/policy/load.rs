@@ -28,8 +28,7 @@ const RECIPES: [&str; 10] = [
 pub fn measure_compilation(rounds: usize) -> Result<PolicyMeasure, CliError> {
     let file = |index: usize| (format!("p{index:03}.gsky"), RECIPES[index % RECIPES.len()].to_string());
     let files: BTreeMap<String, String> = (0..FILES).map(file).collect();
-    let (ms, compiled) =
-        median_cpu_ms(rounds, || compile(files.clone(), call_limits()).map(|(bundle, _)| bundle));
+    let (ms, compiled) = median_cpu_ms(rounds, || compile(files.clone(), call_limits()).map(|(bundle, _)| bundle));
     compiled.map_err(|error| CliError::failed(error.to_string()))?;
     Ok(PolicyMeasure::of(format!("{FILES} files compiled"), ms, "ms"))
 }

@@ -29,19 +29,9 @@ const PYO3: &str = "starlark-pyo3";
 
 /// The interpreters that are measured. The last is muster's Python package.
 pub const ALL: &[Peer] = &[
-    Peer {
-        package: "starlark-go",
-        baseline: None,
-        goal: Some("300×"),
-        install_command: "pip install starlark-go",
-    },
+    Peer { package: "starlark-go", baseline: None, goal: Some("300×"), install_command: "pip install starlark-go" },
     Peer { package: PYO3, baseline: None, goal: Some("50×"), install_command: "pip install starlark-pyo3" },
-    Peer {
-        package: "muster",
-        baseline: Some(PYO3),
-        goal: Some("5× starlark-pyo3"),
-        install_command: "make python",
-    },
+    Peer { package: "muster", baseline: Some(PYO3), goal: Some("5× starlark-pyo3"), install_command: "make python" },
 ];
 
 /// The input of `peers.py`.

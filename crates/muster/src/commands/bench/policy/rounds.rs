@@ -13,9 +13,7 @@ use muster_core::objects::policy::PolicyScope;
 use muster_core::planner::plan;
 use muster_core::{State, Timestamp};
 use muster_server::policies::{Interpreter, PolicyQuerier};
-use muster_sim::synthetic::{
-    SyntheticJob, TENANTS, apply_command, mixed_job, submit_jobs, synthetic_cluster,
-};
+use muster_sim::synthetic::{SyntheticJob, TENANTS, apply_command, mixed_job, submit_jobs, synthetic_cluster};
 
 use super::PolicyMeasure;
 use crate::commands::bench::timing::{median_cpu_ms, median_wall_ms};
@@ -39,24 +37,20 @@ pub fn measure_rounds(nodes: usize, rounds: usize) -> Result<Vec<PolicyMeasure>,
     let buckets = state.queue.buckets().count();
     // Start the worker first: a server does it once, outside of rounds.
     PolicyQuerier::new(interpreter.clone()).new_answers(&state, &Plan::default(), (NOW, Duration::ZERO));
-    let (first, _) = median_wall_ms(rounds, || {
-        round(&mut PolicyQuerier::new(interpreter.clone()), &state, Duration::ZERO)
-    });
+    let (first, _) =
+        median_wall_ms(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, Duration::ZERO));
     let mut querier = PolicyQuerier::new(interpreter.clone());
     let recording = record_all_answers(&mut querier, &mut state);
     let (steady, starts) = median_wall_ms(rounds, || round(&mut querier, &state, BEFORE_REFRESH));
     // The rounds must do comparable work. Policies change placements, so the numbers of starts differ a little.
     if starts.abs_diff(planned) > planned / 20 {
-        return Err(CliError::failed(format!(
-            "{starts} jobs start with the policies, but {planned} without"
-        )));
+        return Err(CliError::failed(format!("{starts} jobs start with the policies, but {planned} without")));
     }
     let (refreshed, _) =
         median_wall_ms(rounds, || round(&mut PolicyQuerier::new(interpreter.clone()), &state, AFTER_REFRESH));
     let until_start = first + recording + steady;
-    let line = |what: &str, ms| {
-        PolicyMeasure::of(format!("round, {nodes} nodes, {buckets} job kinds: {what}"), ms, "ms")
-    };
+    let line =
+        |what: &str, ms| PolicyMeasure::of(format!("round, {nodes} nodes, {buckets} job kinds: {what}"), ms, "ms");
     Ok(vec![
         line("no policies", bare),
         line("all answers cached", steady).times(steady / bare, Some("1.5×")),
@@ -91,9 +85,8 @@ fn apply_policies(state: &mut State, interpreter: &dyn Interpreter) -> Result<()
     let files = [("queue.gsky", include_str!("queue.gsky")), ("score.gsky", include_str!("score.gsky"))];
     let files: BTreeMap<String, String> =
         files.into_iter().map(|(name, source)| (name.to_string(), source.to_string())).collect();
-    let bundle = interpreter
-        .compile(&PolicyScope::Cluster, files)
-        .map_err(|errors| CliError::failed(errors.join("; ")))?;
+    let bundle =
+        interpreter.compile(&PolicyScope::Cluster, files).map_err(|errors| CliError::failed(errors.join("; ")))?;
     let (scope, why) = (PolicyScope::Cluster, String::new());
     apply_command(state, &Command::ApplyPolicy { scope, bundle: Arc::new(bundle), why });
     Ok(())

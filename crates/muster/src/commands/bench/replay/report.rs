@@ -49,8 +49,7 @@ pub fn measured_line(row: &ReplayRow, policy: QueuePolicyName, published: &Publi
 /// Policies that are published for a trace and not replayed here, because they change the resources of jobs or share
 /// GPUs between them.
 pub fn published_lines(trace: &str, published: &PublishedJct) -> Vec<ReplayLine> {
-    let is_replayed =
-        |name: &str| QueuePolicyName::ALL.iter().any(|policy| policy.published_name() == Some(name));
+    let is_replayed = |name: &str| QueuePolicyName::ALL.iter().any(|policy| policy.published_name() == Some(name));
     let others = published.iter().filter(|((other, policy), _)| other == trace && !is_replayed(policy));
     let line = |((_, policy), avg): (&(String, String), &f64)| ReplayLine {
         trace: trace.to_string(),

@@ -5,9 +5,7 @@ use muster_core::objects::settings::Objective;
 use muster_sim::baseline_replay::policies::policy_by_name;
 use muster_sim::job_log::LoggedJob;
 use muster_sim::run_history::RunHistory;
-use muster_sim::trace_replay::{
-    ReplayAssumptions, ReplayCluster, ReplayProgress, replay_trace, replay_with_policy,
-};
+use muster_sim::trace_replay::{ReplayAssumptions, ReplayCluster, ReplayProgress, replay_trace, replay_with_policy};
 
 use crate::error::CliError;
 
@@ -62,8 +60,7 @@ impl SimPolicyName {
             return Ok(replay_trace(jobs, cluster, &ReplayAssumptions { objective, ..assumptions }, watch));
         };
         replay_with_policy(jobs, cluster, &mut *policy, watch).map_err(|error| {
-            CliError::usage(format!("cannot replay with policy `{}`: {error}", self.as_str()))
-                .hint("`--policy muster`")
+            CliError::usage(format!("cannot replay with policy `{}`: {error}", self.as_str())).hint("`--policy muster`")
         })
     }
 }
