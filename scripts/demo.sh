@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A tour of muster on simulated GPUs. Starts a server of its own on a free port, and leaves nothing behind.
+# A tour of muster on simulated GPUs. Starts a server on a free port, and removes all its files at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 muster=${MUSTER_BIN:-bin/muster}
@@ -21,13 +21,13 @@ bold='' plain=''
 chapter() { printf '\n%s%s%s\n' "$bold" "$*" "$plain"; }
 show() { printf '$ muster %s\n' "$*"; "$muster" "$@"; }
 
-chapter "1. What is there: two nodes with four simulated H100 each"
+chapter "1. The cluster: two nodes with four simulated H100 each"
 show gpus
 
-chapter "2. A team with a quota of eight GPUs"
+chapter "2. A tenant with a quota of eight GPUs"
 show tenant create --name vision --max-gpus 8 --priority medium
 
-chapter "3. Work comes in: four jobs of two GPUs fill the cluster"
+chapter "3. Four jobs of two GPUs fill the cluster"
 for i in 1 2 3 4; do
     "$muster" submit --tenant vision --name "train-$i" --gpus 2 --priority 100 \
         --annotation muster.sim/runtime=20s -- python train.py
@@ -35,23 +35,23 @@ done
 sleep 1
 show ps
 
-chapter "4. A fifth must wait, and says what for"
+chapter "4. A fifth job waits, and \`why\` gives the reasons"
 waiting=$("$muster" submit --tenant vision --name sweep --gpus 2 --priority 100 \
     --annotation muster.sim/runtime=1s -- python sweep.py)
 sleep 1
 show why "$waiting"
 
-chapter "5. Impossible is said at once, with what would be possible"
+chapter "5. An infeasible job is refused at once, with a hint"
 show submit --name huge --gpus 64 -- python train.py || true
 
-chapter "6. An urgent job makes room, and only as much as it needs"
+chapter "6. An urgent job preempts only as many jobs as it needs"
 urgent=$("$muster" submit --name urgent --gpus 4 --priority critical \
     --annotation muster.sim/runtime=2s -- python serve.py)
 show wait "$urgent"
 show ps --all
 
-chapter "7. The displaced jobs came back by themselves; who used what"
+chapter "7. The victims were requeued; usage per tenant, and the audit log"
 show usage
 show audit
 
-chapter "Done. \`make run\` starts a cluster that stays."
+chapter "Done. \`make run\` starts a cluster that keeps running."
