@@ -2,7 +2,7 @@
 //!
 //! Machines are noisy, so each figure is the median of several runs, and the ratios to the baselines matter. The server
 //! under test is the release binary in its own process; this process generates the load. The planner has its own
-//! benchmark, the example `plan_bench` of `muster-core`.
+//! benchmark, `muster bench plan`.
 
 mod baselines;
 mod cluster_size;

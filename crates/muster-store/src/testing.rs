@@ -129,6 +129,29 @@ impl PostgresServer {
             .args(["-p", &self.port.to_string(), "-c", sql]))
     }
 
+    /// A database as SQL that [`PostgresServer::restore`] of any later PostgreSQL version can run.
+    pub fn dump(&self, database: &str) -> io::Result<String> {
+        let mut pg_dump = Command::new(self.bin_folder.join("pg_dump"));
+        let dump = run(pg_dump
+            .args(["--inserts", "--no-owner", "-U", "postgres", "-d", database, "-h"])
+            .arg(&self.folder)
+            .args(["-p", &self.port.to_string()]))?;
+        // Commands of psql: an older psql refuses those of a newer pg_dump.
+        let is_sql = |line: &&str| !line.starts_with('\\');
+        Ok(dump.lines().filter(is_sql).fold(String::new(), |text, line| text + line + "\n"))
+    }
+
+    /// Run a file of SQL in a database.
+    pub fn restore(&self, database: &str, file: &Path) -> io::Result<()> {
+        let mut psql = Command::new(self.bin_folder.join("psql"));
+        run(psql
+            .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-h"])
+            .arg(&self.folder)
+            .args(["-p", &self.port.to_string(), "-f"])
+            .arg(file))?;
+        Ok(())
+    }
+
     fn wait_until_ready(&self) -> io::Result<()> {
         let begin = Instant::now();
         let mut ready = Command::new(self.bin_folder.join("pg_isready"));

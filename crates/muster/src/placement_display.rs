@@ -2,7 +2,7 @@
 
 use muster_protocol::score::{Score, ScoreTerm};
 
-/// `gpu01, lowest cost of 12 kinds of nodes: waste +35, locality +60 (thousandths of a GPU)`. `None` for a gang on
+/// `gpu01, lowest cost of 12 kinds of nodes: fragmentation +35, locality +60 (thousandths of a GPU)`. `None` for a gang on
 /// several nodes: the score describes its first node only.
 pub fn placement_summary(nodes: &[String], score: &Score) -> Option<String> {
     let [node] = nodes else { return None };
@@ -30,8 +30,8 @@ mod tests {
         let term = |name: &str, milli| ScoreTerm { name: name.to_string(), milli };
         let score = |terms, compared| Score { terms, compared };
         let nodes = ["gpu01".to_string()];
-        let chosen = score(vec![term("waste", -35), term("locality", 60)], 12);
-        let wanted = "gpu01, lowest cost of 12 kinds of nodes: waste -35, locality +60 (thousandths of a GPU)";
+        let chosen = score(vec![term("fragmentation", -35), term("locality", 60)], 12);
+        let wanted = "gpu01, lowest cost of 12 kinds of nodes: fragmentation -35, locality +60 (thousandths of a GPU)";
         assert_eq!(placement_summary(&nodes, &chosen).as_deref(), Some(wanted));
         let only = "gpu01, the only kind of node that fits: cost 0";
         assert_eq!(placement_summary(&nodes, &score(Vec::new(), 1)).as_deref(), Some(only));

@@ -26,9 +26,9 @@ fn option(range: std::ops::Range<u32>) -> impl Strategy<Value = Option<u32>> {
     prop::option::weighted(0.8, range)
 }
 
-type Place = (Option<u32>, Option<u32>, Option<u32>);
+type GpuLocation = (Option<u32>, Option<u32>, Option<u32>);
 
-fn facts(devices: &[(Place, u64)], sockets: &[u32]) -> NodeFacts {
+fn facts(devices: &[(GpuLocation, u64)], sockets: &[u32]) -> NodeFacts {
     let mut facts = node().gpus(devices.len()).build();
     for (gpu, ((numa, socket, switch), linked)) in facts.gpus.iter_mut().zip(devices) {
         gpu.numa_node = *numa;

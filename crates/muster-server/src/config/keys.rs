@@ -122,7 +122,12 @@ pub(super) const KEYS: &[Key] = &[
         "false",
         "defragmentation: whether jobs that save checkpoints are moved so that a waiting job fits",
     ),
-    key("scheduler.weight_fragmentation", WEIGHT, "1000", "weight of fragmentation (score term `waste`)"),
+    key(
+        "scheduler.weight_fragmentation",
+        WEIGHT,
+        "1000",
+        "weight of fragmentation: free capacity that the workload mix cannot use",
+    ),
     key("scheduler.weight_locality", WEIGHT, "1000", "weight of locality: slow links between the GPUs of a task"),
     key("scheduler.weight_health", WEIGHT, "1000", "weight of GPU health: warm GPUs and GPUs with errors"),
     key(

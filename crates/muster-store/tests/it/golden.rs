@@ -1,12 +1,15 @@
-//! Golden journals: a journal that a release has written must stay readable.
+//! Golden data: journals, savepoints and databases that a release has written must stay readable.
 //!
 //! `tests/golden/v0.1.journal.jsonl` has one record per line: every kind of event, with values in the optional fields
 //! of events. It is recorded by running this test with `MUSTER_BLESS=1`, which writes [`every_kind_of_event`] in the
 //! format of the release under work. Version 0.1 is not released yet, so its file is recorded again when an event
 //! changes. The file of a released version is never changed; a change of meaning then needs an upcaster in `record.rs`.
+//!
+//! `v0.1.sqlite.sql` and `v0.1.postgres.sql` are dumps of databases with the same journal and a savepoint, recorded in the
+//! same way. A later release must open, migrate and verify them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use muster_core::facts::command::{IdempotencyKey, JobChange};
 use muster_core::facts::event::{NextPhase, PreemptionReceipt, RequeueCause};
@@ -23,17 +26,23 @@ use muster_core::objects::policy::{
 use muster_core::objects::score::{Score, Term, TermName};
 use muster_core::objects::start_range::StartRange;
 use muster_core::objects::window::Window;
+use muster_core::state::{SavepointPiece, StateRestorer};
 use muster_core::{Event, GpuId, JobId, State, Timestamp};
+use muster_store::verify::verify_database;
 use muster_store::{Entry, Record};
 use serde::Deserialize;
 
 use crate::fixtures::*;
 use crate::test_database::TestDatabase;
 
-contract!(a_golden_journal_fills_the_tables);
+contract!(a_golden_journal_fills_the_tables, a_golden_database_opens, no_field_of_a_golden_savepoint_is_ignored);
+
+fn golden(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
 
 fn file() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v0.1.journal.jsonl")
+    golden("v0.1.journal.jsonl")
 }
 
 fn records() -> Vec<Record> {
@@ -48,10 +57,14 @@ fn bless() {
     let entries =
         (1..).zip(every_kind_of_event()).map(|(seq, event)| Entry { seq, epoch: 1, at: Timestamp(seq as i64), event });
     let lines: Vec<String> = entries.map(|entry| muster_json::to_string(&Record::from_entry(&entry)) + "\n").collect();
-    // Replaced at once: other tests may be reading the file.
-    let new = file().with_extension(format!("new-{:016x}", getrandom::u64().unwrap()));
-    std::fs::write(&new, lines.concat()).unwrap();
-    std::fs::rename(new, file()).unwrap();
+    replace_file(&file(), &lines.concat());
+}
+
+/// In one step: other tests may be reading the file.
+fn replace_file(path: &Path, text: &str) {
+    let new = path.with_extension(format!("new-{:016x}", getrandom::u64().unwrap()));
+    std::fs::write(&new, text).unwrap();
+    std::fs::rename(new, path).unwrap();
 }
 
 /// Tags of all kinds of events, from the error message about an unknown one.
@@ -141,6 +154,77 @@ fn a_golden_journal_fills_the_tables(database: &dyn TestDatabase) {
     let entries: Vec<Entry> = records().iter().map(|record| record.decode().unwrap()).collect();
     writer.store.journal.append(&entries).unwrap();
     assert_eq!(writer.replay(0).unwrap(), entries);
+}
+
+/// Entries after the savepoint of a golden database: few, so that the savepoint has jobs in every phase.
+const ENTRIES_AFTER_SAVEPOINT: usize = 2;
+
+/// Restore the golden dump of this kind of database.
+fn restore_golden(database: &dyn TestDatabase) {
+    let file = golden(&format!("v0.1.{}.sql", database.kind()));
+    if std::env::var_os("MUSTER_BLESS").is_some() {
+        replace_file(&file, &record_golden_database(database.another().as_ref()));
+    }
+    database.restore(&file);
+}
+
+fn record_golden_database(database: &dyn TestDatabase) -> String {
+    let mut writer = JournalWriter::lead(database.open());
+    let entries: Vec<Entry> = records().iter().map(|record| record.decode().unwrap()).collect();
+    writer.store.journal.append(&entries).unwrap();
+    let saved = &entries[..entries.len() - ENTRIES_AFTER_SAVEPOINT];
+    writer.store.savepoints.save(saved.len() as u64, &savepoint_of(&replayed(State::empty(), saved))).unwrap();
+    writer.store.journal.resign().unwrap();
+    drop(writer);
+    database.dump()
+}
+
+fn replayed(mut state: State, entries: &[Entry]) -> State {
+    entries.iter().for_each(|entry| state.apply(&entry.event));
+    state
+}
+
+/// The server's encoding of savepoints: one piece of the state per line.
+fn savepoint_of(state: &State) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    state.save(|piece| bytes.extend(muster_json::to_string(&piece).bytes().chain([b'\n'])));
+    bytes
+}
+
+fn pieces_of(savepoint: &[u8]) -> impl Iterator<Item = (&str, SavepointPiece)> {
+    let lines = std::str::from_utf8(savepoint).unwrap().lines();
+    lines.map(|line| (line, muster_json::from_str(line).unwrap()))
+}
+
+fn a_golden_database_opens(database: &dyn TestDatabase) {
+    restore_golden(database);
+    let mut writer = JournalWriter::lead_from(database.open(), records().len() as u64);
+    let entries: Vec<Entry> = records().iter().map(|record| record.decode().unwrap()).collect();
+    assert_eq!(writer.replay(0).unwrap(), entries);
+
+    let mut corruptions = Vec::new();
+    let report = verify_database(&database.config(), &mut |_| {}, &mut |found| corruptions.push(found)).unwrap();
+    assert_eq!(corruptions, []);
+    assert!(report.tables_compared && report.rows_compared > 20, "{report:?}");
+
+    let savepoint = writer.store.savepoints.newest(None).unwrap().unwrap();
+    let mut restorer = StateRestorer::default();
+    pieces_of(&savepoint.bytes).for_each(|(_, piece)| restorer.add(piece).unwrap());
+    let state = replayed(restorer.finish(), &writer.replay(savepoint.seq).unwrap());
+    assert_eq!(savepoint_of(&state), savepoint_of(&replayed(State::empty(), &entries)));
+
+    writer.append(&[NOOP_EVENT]);
+}
+
+fn no_field_of_a_golden_savepoint_is_ignored(database: &dyn TestDatabase) {
+    restore_golden(database);
+    let savepoint = database.open().savepoints.newest(None).unwrap().unwrap();
+    assert_eq!(pieces_of(&savepoint.bytes).count(), 5, "one piece of each kind");
+    for (line, piece) in pieces_of(&savepoint.bytes) {
+        let written: Json = muster_json::from_str(line).unwrap();
+        let decoded: Json = muster_json::from_str(&muster_json::to_string(&piece)).unwrap();
+        assert!(decoded.includes(&written), "{line}");
+    }
 }
 
 /// Every kind of event, in an order in which they can happen. Each optional field of an event has a value in one of

@@ -1,6 +1,6 @@
 //! Databases for contract tests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use muster_store::testing::{self, PostgresServer};
 use muster_store::{PostgresConfig, Store, StoreConfig, open};
@@ -17,6 +17,18 @@ pub trait TestDatabase {
     fn sql(&self, sql: &str) -> String;
 
     fn migrations(&self) -> refinery::Runner;
+
+    /// `sqlite` or `postgres`.
+    fn kind(&self) -> &'static str;
+
+    /// Another, empty database of the same kind.
+    fn another(&self) -> Box<dyn TestDatabase>;
+
+    /// The database as SQL.
+    fn dump(&self) -> String;
+
+    /// Run a file of SQL in this database.
+    fn restore(&self, file: &Path);
 
     /// Create the tables with the schema of an older release.
     fn migrate_to_version(&self, version: i32) {
@@ -106,6 +118,38 @@ impl TestDatabase for SqliteTestDatabase {
     fn migrations(&self) -> refinery::Runner {
         sqlite_tables::migrations::runner()
     }
+
+    fn kind(&self) -> &'static str {
+        "sqlite"
+    }
+
+    fn another(&self) -> Box<dyn TestDatabase> {
+        Box::new(SqliteTestDatabase::new())
+    }
+
+    fn dump(&self) -> String {
+        let connection = rusqlite::Connection::open(self.path()).unwrap();
+        let column = |sql: &str| -> Vec<String> {
+            let mut statement = connection.prepare(sql).unwrap();
+            let cells = statement.query_map([], |row| row.get(0)).unwrap();
+            cells.map(Result::unwrap).collect()
+        };
+        let own = "FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'";
+        let mut statements = column(&format!("SELECT sql {own} AND type = 'table' ORDER BY rowid"));
+        for table in column(&format!("SELECT name {own} AND type = 'table' ORDER BY rowid")) {
+            let cells = column(&format!("SELECT 'quote(\"' || name || '\")' FROM pragma_table_info('{table}')"));
+            let cells = cells.join(" || ', ' || ");
+            statements.extend(column(&format!("SELECT 'INSERT INTO {table} VALUES (' || {cells} || ')' FROM {table}")));
+        }
+        // Triggers after the rows: they must not act on them again.
+        statements.extend(column(&format!("SELECT sql {own} AND type <> 'table' ORDER BY rowid")));
+        statements.into_iter().map(|statement| statement + ";\n").collect()
+    }
+
+    fn restore(&self, file: &Path) {
+        let connection = rusqlite::Connection::open(self.path()).unwrap();
+        connection.execute_batch(&std::fs::read_to_string(file).unwrap()).unwrap();
+    }
 }
 
 /// A database on the PostgreSQL server of this test run.
@@ -137,5 +181,21 @@ impl TestDatabase for PostgresTestDatabase {
 
     fn migrations(&self) -> refinery::Runner {
         postgres_tables::migrations::runner()
+    }
+
+    fn kind(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn another(&self) -> Box<dyn TestDatabase> {
+        Box::new(PostgresTestDatabase { server: self.server, config: self.server.create_database().unwrap() })
+    }
+
+    fn dump(&self) -> String {
+        self.server.dump(&self.config.database).unwrap()
+    }
+
+    fn restore(&self, file: &Path) {
+        self.server.restore(&self.config.database, file).unwrap();
     }
 }
