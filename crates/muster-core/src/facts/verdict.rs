@@ -219,10 +219,11 @@ impl Reason {
             ),
             Reason::Share { needs_milli, needs_mib, largest_milli, largest_mib, free_milli, .. } => {
                 format!(
-                    "needs {needs_milli}/1000 of a GPU{}; the most free on one GPU is {largest_milli}/1000{} \
-                     ({free_milli}/1000 in total)",
+                    "needs {needs_milli}/1000 of a GPU{}; the largest free share of one GPU is {largest_milli}/1000{} \
+                     ({} free in total)",
                     memory(*needs_mib),
-                    memory(if *needs_mib == 0 { 0 } else { *largest_mib })
+                    memory(if *needs_mib == 0 { 0 } else { *largest_mib }),
+                    gpus_of_milli(*free_milli)
                 )
             }
             Reason::Partition { gpu, profiles } if profiles.is_empty() => {
@@ -232,13 +233,13 @@ impl Reason {
                 format!("`{gpu}` is idle; partitioned into {} it is eligible", profiles.join(", "))
             }
             Reason::QuotaTenant { tenant, excess } => format!(
-                "tenant `{tenant}` would hold {} {}; its quota is {}",
+                "with this job, tenant `{tenant}` would hold {} {}; its quota is {}",
                 excess.wanted,
                 excess.resource.phrase(),
                 excess.limit
             ),
             Reason::QuotaUser { user, tenant, excess } => format!(
-                "user `{user}` would hold {} {} in tenant `{tenant}`; the limit per user is {}",
+                "with this job, user `{user}` would hold {} {} in tenant `{tenant}`; the limit per user is {}",
                 excess.wanted,
                 excess.resource.phrase(),
                 excess.limit
@@ -254,7 +255,9 @@ impl Reason {
                 }
             }
             Reason::QuotaModel { tenant, model, wanted, limit } => {
-                format!("tenant `{tenant}` would hold {wanted} GPUs of model `{model}`; its quota is {limit}")
+                format!(
+                    "with this job, tenant `{tenant}` would hold {wanted} GPUs of model `{model}`; its quota is {limit}"
+                )
             }
             Reason::NodeHealth { nodes: 0, gpus_alone, .. } => {
                 let count = u64::from(*gpus_alone);
@@ -273,13 +276,13 @@ impl Reason {
                 )
             }
             Reason::Reservation { job } => {
-                format!("capacity is reserved for `{job}`, which is ahead")
+                format!("the free capacity is reserved for `{job}`, which is ahead in the queue")
             }
             Reason::Window { window, why } if why.is_empty() => {
                 format!("capacity is booked by window `{window}`")
             }
             Reason::Window { window, why } => format!("capacity is booked by window `{window}`: {why}"),
-            Reason::Claimed { victims } => format!("has a claim; waits for {} to stop", list(victims)),
+            Reason::Claimed { victims } => format!("starts when the jobs it preempts have stopped: {}", list(victims)),
             Reason::Dependency { jobs } => format!("waits for {} to end", list(jobs)),
             Reason::StartTime { at } => format!("may not start before {}", at.utc()),
             Reason::Policy { why } => format!("a policy delays the job: {why}"),
@@ -302,8 +305,8 @@ impl Reason {
             Reason::Held { by, why } => format!("held by {by}: {why}"),
             Reason::Priority { ahead } => format!("{} {} ahead", many(*ahead, "job"), are(*ahead)),
             Reason::FairShare { tenant, share } => format!(
-                "tenant `{tenant}` uses {} of the cluster (current and decayed usage); its fair share is {}; \
-                 fair-share factor {}.{:03}",
+                "ranks lower because tenant `{tenant}` is above its fair share: mean of current and decayed usage {} of \
+                 the cluster, fair share {}, factor {}.{:03} (0.500 at the fair share)",
                 percent(share.used_milli),
                 percent(share.share_milli),
                 share.factor_milli / 1_000,

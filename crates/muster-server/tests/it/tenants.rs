@@ -238,7 +238,7 @@ fn a_user_at_the_user_limit_waits_and_other_users_start() {
     server.wait_until("a verdict", |server| server.get(&path)["reasons"][0]["reason"] == "QuotaUser");
     assert_eq!(
         server.get(&path)["reasons"][0]["sentence"],
-        "user `ada` would hold 3 GPUs in tenant `red`; the limit per user is 2"
+        "with this job, user `ada` would hold 3 GPUs in tenant `red`; the limit per user is 2"
     );
     let metrics = server.client().get("/metrics").text;
     assert!(metrics.contains(r#"muster_pending_jobs{reason="QuotaUser"} 1"#), "{metrics}");
