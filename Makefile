@@ -4,9 +4,9 @@ BIN   := bin
 FACES := scheduler gpu-cli agent star
 VENV  := python/.venv
 
-.PHONY: build quick dist run test policy-test python python-test demo soak bench results lint fmt docs criteria clean
+.PHONY: build dist run test policy-test python python-test demo soak bench results lint fmt docs criteria clean
 
-build: ## bin/muster, and the names it also answers to
+build: ## bin/muster, and links for its other command names
 	$(CARGO) build --release --locked --package muster
 	@mkdir -p $(BIN)
 	@install -m 755 target/release/muster $(BIN)/muster
@@ -15,28 +15,21 @@ build: ## bin/muster, and the names it also answers to
 dist: build ## a release in dist/: binary, completions, configuration, licence, checksum
 	scripts/dist.sh $(BIN)/muster dist
 
-run: ## a cluster with simulated GPUs on 127.0.0.1:8080; built in half the time of `make build`, and slower
-	@test -x $(BIN)/muster || $(MAKE) --no-print-directory quick
+run: build ## a cluster with simulated GPUs on 127.0.0.1:8080
 	$(BIN)/muster dev
 
-quick: ## bin/muster on the profile for a first look
-	$(CARGO) build --profile quick --locked --package muster
-	@mkdir -p $(BIN)
-	@install -m 755 target/quick/muster $(BIN)/muster
-	@for face in $(FACES); do ln -sf muster $(BIN)/$$face; done
-
-test: ## all tests; PostgreSQL's are skipped with a word where no server is installed
+test: ## all tests; those of PostgreSQL are skipped with a message if no server is installed
 	$(CARGO) test --workspace --locked --no-fail-fast
 
-policy-test: build ## load every policy of policies/, try a GPU, and run the tests of the cookbook
+policy-test: build ## load every policy in policies/, test the allocation of a GPU, run all policy tests
 	$(BIN)/star --load-all --list-pools --list-schedules --test-gpu 0
 	$(BIN)/muster policy test --coverage
 
-python: $(VENV)/bin/pip ## a wheel for Python in python/dist
+python: $(VENV)/bin/pip ## build the Python wheel in python/dist
 	$(VENV)/bin/pip install --quiet 'maturin>=1.9.4,<2'
 	cd python && .venv/bin/maturin build --release --out dist
 
-python-test: $(VENV)/bin/pip ## the Python package: built as it is for tests, installed, linted, tried against the debug binary
+python-test: $(VENV)/bin/pip ## build, install, lint and test the Python package against the debug binary
 	$(VENV)/bin/pip install --quiet --upgrade 'pip>=25.1'
 	$(VENV)/bin/pip install --quiet --group python/pyproject.toml:dev
 	cd python && .venv/bin/maturin build --out .venv/wheel
@@ -52,10 +45,10 @@ demo: build ## a scripted tour
 criteria: ## the success criteria of the commissioning document, one line each; needs PostgreSQL
 	MUSTER_CRITERIA=1 $(CARGO) test --quiet --locked --package muster --test it criteria:: -- --format pretty
 
-soak: build ## stories of whole clusters with every misfortune, for as long as you like: SEEDS=, FIRST=, STEPS=
+soak: build ## simulated clusters with injected faults: SEEDS= (how many), FIRST= (first seed), STEPS= (per seed)
 	$(BIN)/muster sim --seeds $(or $(SEEDS),10000) --first $(or $(FIRST),0) --steps $(or $(STEPS),2000)
 
-bench: build ## the table of docs/results.md
+bench: build ## benchmarks, as tables for docs/results.md
 	$(BIN)/muster bench plan
 	$(BIN)/muster bench numa
 	$(BIN)/muster bench policy
@@ -64,14 +57,14 @@ bench: build ## the table of docs/results.md
 results: ## tables and plots of simulations in docs/results.md, from the traces: NAMES="mixed month queues placement"
 	$(CARGO) xtask results $(NAMES)
 
-lint: ## what CI holds a change to, besides the tests
+lint: ## the format and clippy checks of CI
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
 fmt:
 	$(CARGO) fmt --all
 
-docs: ## files that are generated from the code
+docs: ## regenerate the documents that come from the code
 	$(CARGO) xtask docs
 
 clean:

@@ -21,10 +21,10 @@ def muster_bin() -> Path:
     """The binary: `MUSTER_BIN`, else the debug build, else the release build."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     named = os.environ.get("MUSTER_BIN")
-    places = [Path(named)] if named else [target / "debug/muster", ROOT / "bin/muster"]
-    found = next((place for place in places if place.is_file()), None)
+    candidates = [Path(named)] if named else [target / "debug/muster", ROOT / "bin/muster"]
+    found = next((path for path in candidates if path.is_file()), None)
     assert found, (
-        f"no binary at {' or '.join(map(str, places))}: run `make build`, or name one with MUSTER_BIN"
+        f"no binary at {' or '.join(map(str, candidates))}: run `make build`, or name one with MUSTER_BIN"
     )
     return found.resolve()
 
@@ -57,9 +57,9 @@ def start(muster_bin: Path, clean_environment: dict[str, str], tmp_path: Path) -
     """Starts servers, each with its own data folder unless one is given."""
     servers: list[Server] = []
 
-    def start_one(*words: str, listen: str = "127.0.0.1:0", data_dir: Path | None = None) -> Server:
+    def start_one(*arguments: str, listen: str = "127.0.0.1:0", data_dir: Path | None = None) -> Server:
         data_dir = data_dir or tmp_path / f"data-{len(servers)}"
-        servers.append(launch(muster_bin, clean_environment, words, listen, data_dir))
+        servers.append(launch(muster_bin, clean_environment, arguments, listen, data_dir))
         return servers[-1]
 
     yield start_one
@@ -79,7 +79,7 @@ def simulated(
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_server_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests from finding a server through the environment."""
     for name in [name for name in os.environ if name.startswith("MUSTER_") and name != "MUSTER_BIN"]:
         monkeypatch.delenv(name)
@@ -87,13 +87,13 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def launch(
-    binary: Path, environment: dict[str, str], words: tuple[str, ...], listen: str, data_dir: Path
+    binary: Path, environment: dict[str, str], arguments: tuple[str, ...], listen: str, data_dir: Path
 ) -> Server:
     """Start `muster dev`, and wait until it prints its address."""
     data_dir.parent.mkdir(exist_ok=True)
     log = (data_dir.parent / "server.log").open("a")
     process = subprocess.Popen(
-        [binary, "dev", *words, "--listen", listen, "--data-dir", data_dir],
+        [binary, "dev", *arguments, "--listen", listen, "--data-dir", data_dir],
         cwd=data_dir.parent,
         env={**environment, "MUSTER_AGENT__HEARTBEAT_INTERVAL_MS": "200"},
         stdin=subprocess.DEVNULL,
@@ -102,11 +102,11 @@ def launch(
         text=True,
     )
     assert process.stdout
-    heads = (
+    addresses = (
         line.removeprefix("muster serves ").strip() for line in process.stdout if "muster serves" in line
     )
-    url = next(heads, None)
-    assert url, f"it did not start:\n{(data_dir.parent / 'server.log').read_text()}"
+    url = next(addresses, None)
+    assert url, f"the server did not start:\n{(data_dir.parent / 'server.log').read_text()}"
     # Drain standard output, so that the server never blocks on it.
     threading.Thread(target=lambda out: [None for _ in out], args=(process.stdout,), daemon=True).start()
     return Server(url, data_dir, process)

@@ -26,9 +26,9 @@ def client(simulated: Server) -> Client:
     return Client(simulated.url)
 
 
-def submit(client: Client, **said: Any) -> Submitted:
+def submit(client: Client, **fields: Any) -> Submitted:
     """Submit a job that takes a second, with these fields replaced."""
-    return client.submit(["python", "train.py"], **{"gpus": 1, "annotations": SECOND, **said})
+    return client.submit(["python", "train.py"], **{"gpus": 1, "annotations": SECOND, **fields})
 
 
 def test_a_job_is_submitted_waited_for_and_listed(client: Client) -> None:
@@ -39,21 +39,21 @@ def test_a_job_is_submitted_waited_for_and_listed(client: Client) -> None:
     assert (ended.name, ended.labels, ended.priority) == ("first", {"team": "vision"}, 1000)
     assert (ended.command, ended.gpu_count, ended.max_runtime) == (["python", "train.py"], 1, "2h30m")
     assert ended.tasks[0].gpus == 1
-    assert [one.id for one in client.jobs(label="team=vision")] == [job.job_id]
+    assert [listed.id for listed in client.jobs(label="team=vision")] == [job.job_id]
     number = int(job.job_id.removeprefix("job-"))
     assert client.job(number) == client.job(job.job_id) == client.job(ended)
 
 
-def test_lists_go_over_pages_and_end_where_told(client: Client) -> None:
+def test_job_lists_span_pages_and_stop_at_the_limit(client: Client) -> None:
     for _ in range(3):
         submit(client, name="listed", hold=True, array="0-99")
     assert sum(1 for _ in client.jobs(name="listed")) == 300
     assert sum(1 for _ in client.jobs(name="listed", limit=250)) == 250
-    assert [one.phase for one in client.jobs(name="listed", limit=1)] == ["Held"]
+    assert [listed.phase for listed in client.jobs(name="listed", limit=1)] == ["Held"]
     assert list(client.jobs(name="nobody-has-this-name")) == []
 
 
-def test_one_key_makes_one_job_whoever_sends_it(client: Client, simulated: Server) -> None:
+def test_submissions_with_the_same_idempotency_key_create_one_job(client: Client, simulated: Server) -> None:
     other = Client(simulated.url)
     first = submit(client, idempotency_key="same", hold=True, name="once")
     assert submit(other, idempotency_key="same", hold=True, name="once").job_id == first.job_id
@@ -61,7 +61,7 @@ def test_one_key_makes_one_job_whoever_sends_it(client: Client, simulated: Serve
     assert sum(1 for _ in client.jobs(name="once")) == 2
 
 
-def test_a_refusal_has_its_code_its_sentence_and_its_hint(client: Client) -> None:
+def test_a_refusal_has_a_code_a_detail_and_a_hint(client: Client) -> None:
     with pytest.raises(MusterError) as caught:
         submit(client, tenant="nobody")
     assert (caught.value.code, caught.value.status) == ("unknown-tenant", 404), caught.value
@@ -72,16 +72,16 @@ def test_a_refusal_has_its_code_its_sentence_and_its_hint(client: Client) -> Non
         submit(client, prioritty=3)
     assert "prioritty" in caught.value.detail
     assert caught.value.hint and caught.value.hint in str(caught.value)
-    for ask in (client.job, client.why, client.cancel, client.wait):
+    for method in (client.job, client.why, client.cancel, client.wait):
         with pytest.raises(MusterError, match="job-999999") as caught:
-            ask("job-999999")
+            method("job-999999")
         assert (caught.value.code, caught.value.status) == ("unknown-job", 404)
     with pytest.raises(MusterError) as caught:
         client.job("../tenants?x=1")
     assert caught.value.code == "unknown-job"
 
 
-def test_what_makes_no_sense_is_not_sent() -> None:
+def test_invalid_submissions_raise_before_a_request_is_sent() -> None:
     client = Client("http://127.0.0.1:1")
     with pytest.raises(TypeError, match="list of words"):
         client.submit("python train.py")
@@ -89,7 +89,7 @@ def test_what_makes_no_sense_is_not_sent() -> None:
         client.submit(gpus=1)
 
 
-def test_a_job_that_waits_says_why_and_can_be_cancelled(client: Client) -> None:
+def test_a_waiting_job_has_reasons_and_can_be_cancelled(client: Client) -> None:
     job = submit(client, hold=True)
     why = client.why(job)
     assert (why.job_id, why.phase) == (job.job_id, "Held")
@@ -103,17 +103,17 @@ def test_a_job_that_waits_says_why_and_can_be_cancelled(client: Client) -> None:
     assert caught.value.status == 409
 
 
-def test_a_job_without_gpus_has_none(client: Client) -> None:
+def test_gpus_0_submits_a_job_without_gpus(client: Client) -> None:
     seen = client.job(submit(client, gpus=0, hold=True))
     assert seen.gpu_count == 0 and seen.tasks[0].gpus == 0
 
 
-def test_output_that_has_not_begun_is_told_or_waited_for(client: Client) -> None:
+def test_logs_of_a_job_that_has_not_started_raise_unless_followed(client: Client) -> None:
     job = submit(client, hold=True)
     with pytest.raises(MusterError, match="not started yet"):
         list(client.logs(job))
     client.cancel(job)
-    assert list(client.logs(job, follow=True)) == [], "it never ran"
+    assert list(client.logs(job, follow=True)) == [], "the job never ran"
 
 
 @pytest.fixture
@@ -125,20 +125,20 @@ def real(start: Start, monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
-def test_output_is_followed_as_it_comes_and_read_again(real: Server) -> None:
+def test_output_is_streamed_while_the_job_runs_and_can_be_read_again(real: Server) -> None:
     client = Client()
     job = client.submit(script="for i in 1 2 3; do echo line $i; sleep 0.4; done; echo bad >&2; exit 3")
     pieces = [(text, time.monotonic()) for text in client.logs(job, follow=True) if text]
     lines = "line 1\nline 2\nline 3\n"
     assert "".join(text for text, _ in pieces) == lines
-    assert pieces[-1][1] - pieces[0][1] > 0.3, "it came at once"
+    assert pieces[-1][1] - pieces[0][1] > 0.3, "the output arrived all at once"
     ended = client.wait(job, timeout=30)
     assert (ended.state, ended.exit_code) == ("failed", 3)
     assert "".join(client.logs(job)) == lines
     assert "".join(client.logs(job, stream="stderr")) == "bad\n"
 
 
-def test_long_output_is_whole(real: Server) -> None:
+def test_long_output_is_complete(real: Server) -> None:
     client = Client()
     job = client.submit(script="seq 1 200000")
     expected = "".join(f"{number}\n" for number in range(1, 200_001))
@@ -146,7 +146,7 @@ def test_long_output_is_whole(real: Server) -> None:
     assert "".join(client.logs(job)) == expected
 
 
-def test_a_server_that_restarts_is_waited_for(real: Server, start: Start) -> None:
+def test_wait_and_logs_continue_after_a_server_restart(real: Server, start: Start) -> None:
     client = Client()
     job = client.submit(script="echo one; sleep 3; echo two")
     seen: list[str] = []
@@ -162,10 +162,10 @@ def test_a_server_that_restarts_is_waited_for(real: Server, start: Start) -> Non
     follower.join(60)
     waiter.join(60)
     assert "".join(seen) == "one\ntwo\n"
-    assert [one.state for one in waited] == ["completed"]
+    assert [job.state for job in waited] == ["completed"]
 
 
-def test_without_its_token_nothing_is_shown(real: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_without_a_token_are_refused(real: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     token = (real.data_dir / "admin.token").read_text().strip()
     monkeypatch.setenv("MUSTER_DATA_DIR", "/nowhere")
     with pytest.raises(MusterError) as caught:
@@ -178,34 +178,36 @@ def test_without_its_token_nothing_is_shown(real: Server, monkeypatch: pytest.Mo
     assert token not in repr(Client()._connection)
 
 
-def test_an_encrypted_server_is_trusted_by_its_authority(
+def test_a_tls_server_is_trusted_only_with_its_certificate_authority(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tls.yaml").write_text("auth: {mode: tokens}\napi: {enable_tls: true}\n")
     server = start("--config", str(tmp_path / "tls.yaml"))
     assert server.url.startswith("https://")
     token_file, ca_file = server.data_dir / "admin.token", server.data_dir / "tls/ca.pem"
-    strict: dict[str, Any] = {"url": server.url, "token_file": token_file, "ca_file": ca_file}
-    assert list(Client(**strict).jobs()) == []
-    assert asyncio.run(_all(AsyncClient(**strict))) == []
-    for stranger in (
+    trusting: dict[str, Any] = {"url": server.url, "token_file": token_file, "ca_file": ca_file}
+    assert list(Client(**trusting).jobs()) == []
+    assert asyncio.run(_all(AsyncClient(**trusting))) == []
+    for untrusting in (
         Client(server.url, token_file=token_file),
         AsyncClient(server.url, token_file=token_file),
     ):
         with pytest.raises(MusterError) as caught:
-            asyncio.run(_all(stranger)) if isinstance(stranger, AsyncClient) else list(stranger.jobs())
+            asyncio.run(_all(untrusting)) if isinstance(untrusting, AsyncClient) else list(untrusting.jobs())
         assert caught.value.code == "untrusted"
     with pytest.raises(MusterError, match="cannot read certificates"):
         Client(server.url, ca_file=tmp_path / "tls.yaml")
     monkeypatch.setenv("MUSTER_DATA_DIR", str(server.data_dir))
-    assert list(Client(server.url).jobs()) == [], "token and authority of this machine"
+    assert list(Client(server.url).jobs()) == [], (
+        "token and certificate authority are read from the data folder"
+    )
 
 
 async def _all(client: AsyncClient) -> list[Job]:
     return [job async for job in client.jobs()]
 
 
-def test_a_server_that_is_not_there_is_said_at_once() -> None:
+def test_an_unreachable_server_raises_without_retries() -> None:
     began = time.monotonic()
     with pytest.raises(MusterError, match="connection refused") as caught:
         Client("http://127.0.0.1:1").submit(["x"])
@@ -214,7 +216,7 @@ def test_a_server_that_is_not_there_is_said_at_once() -> None:
         asyncio.run(AsyncClient("http://127.0.0.1:1").job(1))
 
 
-class Fickle(BaseHTTPRequestHandler):
+class FlakyServer(BaseHTTPRequestHandler):
     """Drops the first request, refuses the second as busy, and accepts the third."""
 
     keys: list[str | None]
@@ -225,13 +227,13 @@ class Fickle(BaseHTTPRequestHandler):
         if len(self.keys) == 1:
             return
         status: int = 503
-        said: dict[str, Any] = {"code": "unavailable", "detail": "a moment"}
+        response: dict[str, Any] = {"code": "unavailable", "detail": "a moment"}
         if len(self.keys) == 3:
-            status, said = (
+            status, response = (
                 200,
                 {"job_id": "job-1", "status": "submitted", "message": "", "new": {"field": 1}},
             )
-        body = json.dumps(said).encode()
+        body = json.dumps(response).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -261,19 +263,19 @@ def _async(url: str) -> Submitted:
 
 
 @pytest.mark.parametrize("send", [_sync, _async])
-def test_a_submission_is_sent_again_under_one_key(send: Callable[[str], Submitted]) -> None:
-    class Mine(Fickle):
+def test_a_submission_is_retried_with_the_same_idempotency_key(send: Callable[[str], Submitted]) -> None:
+    class CountingServer(FlakyServer):
         keys: list[str | None] = []  # noqa: RUF012
 
-    with serving(Mine) as url:
+    with serving(CountingServer) as url:
         submitted = send(url)
     assert submitted.job_id == "job-1"
-    assert len(Mine.keys) == 3 and len(set(Mine.keys)) == 1 and Mine.keys[0]
-    assert submitted.extra == {"new": {"field": 1}}, "what is new is kept"
+    assert len(CountingServer.keys) == 3 and len(set(CountingServer.keys)) == 1 and CountingServer.keys[0]
+    assert submitted.extra == {"new": {"field": 1}}, "unknown fields are kept"
 
 
-def test_what_is_not_ours_is_shown_as_it_is() -> None:
-    class Proxy(Fickle):
+def test_an_error_of_a_proxy_is_reported_with_its_first_line() -> None:
+    class Proxy(FlakyServer):
         def do_GET(self) -> None:
             self.send_response(502)
             self.end_headers()
@@ -286,8 +288,8 @@ def test_what_is_not_ours_is_shown_as_it_is() -> None:
             asyncio.run(AsyncClient(url).job(1))
 
 
-def test_the_async_client_does_the_same(simulated: Server) -> None:
-    async def story() -> None:
+def test_the_async_client_has_the_same_operations(simulated: Server) -> None:
+    async def scenario() -> None:
         client = AsyncClient(simulated.url)
         jobs = await asyncio.gather(
             *(client.submit(["x"], gpus=1, annotations=SECOND, name="together") for _ in range(4))
@@ -303,39 +305,39 @@ def test_the_async_client_does_the_same(simulated: Server) -> None:
         with pytest.raises(MusterError, match="job-999999"):
             await client.job("job-999999")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_async_client_follows_and_never_blocks_the_loop(real: Server) -> None:
-    async def story() -> None:
+def test_the_async_client_follows_many_jobs_without_blocking_the_event_loop(real: Server) -> None:
+    async def scenario() -> None:
         client = AsyncClient()
         longest, stop = 0.0, False
 
-        async def pulse() -> None:
+        async def measure_latency() -> None:
             nonlocal longest
             while not stop:
                 began = time.monotonic()
                 await asyncio.sleep(0.01)
                 longest = max(longest, time.monotonic() - began)
 
-        async def followed(number: int) -> str:
+        async def followed_output(number: int) -> str:
             # Without GPUs, so that all jobs run at once.
             job = await client.submit(script=f"echo {number}; sleep 1; echo end", gpus=0)
             return "".join([text async for text in client.logs(job, follow=True)])
 
-        pulsing = asyncio.create_task(pulse())
+        measuring = asyncio.create_task(measure_latency())
         # More followers than a thread pool has threads.
-        said = await asyncio.gather(*(followed(number) for number in range(12)))
+        outputs = await asyncio.gather(*(followed_output(number) for number in range(12)))
         stop = True
-        await pulsing
-        assert said == [f"{number}\nend\n" for number in range(12)]
-        assert longest < 0.5, f"the loop stood still for {longest} s"
+        await measuring
+        assert outputs == [f"{number}\nend\n" for number in range(12)]
+        assert longest < 0.5, f"the event loop was blocked for {longest} s"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_follower_that_is_cancelled_leaves_nothing_behind(real: Server) -> None:
-    async def story() -> None:
+def test_cancelling_a_follower_leaves_no_task(real: Server) -> None:
+    async def scenario() -> None:
         client = AsyncClient()
         job = await client.submit(script="echo begun; sleep 600")
         began = asyncio.Event()
@@ -349,9 +351,9 @@ def test_a_follower_that_is_cancelled_leaves_nothing_behind(real: Server) -> Non
         await asyncio.wait_for(began.wait(), 30)
         following.cancel()
         await asyncio.wait({following}, timeout=10)
-        assert following.cancelled(), "it goes on"
+        assert following.cancelled(), "the follower was not cancelled"
         await client.cancel(job)
         assert (await client.wait(job, timeout=60)).state == "cancelled"
         assert len(asyncio.all_tasks()) == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())

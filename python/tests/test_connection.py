@@ -17,7 +17,9 @@ def token() -> str:
     return unchecked + hashlib.sha256(unchecked.encode()).hexdigest()[:8]
 
 
-def test_what_is_said_wins_over_variables_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_overrides_the_variable_and_the_variable_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert Client().url == "http://127.0.0.1:8080"
     monkeypatch.setenv("MUSTER_SERVER", "")
     assert Client().url == "http://127.0.0.1:8080"
@@ -26,23 +28,28 @@ def test_what_is_said_wins_over_variables_over_defaults(monkeypatch: pytest.Monk
     assert Client("b:2").url == "http://b:2"
 
 
-def test_addresses_are_taken_apart() -> None:
-    it = resolve("https://gpu.example.org/muster/", None, None, None)
-    assert (it.host, it.port, it.base, it.is_loopback) == ("gpu.example.org", 443, "/muster", False)
-    it = resolve("[::1]:9000", None, None, None)
-    assert (it.authority, it.is_loopback) == ("[::1]:9000", True)
+def test_an_address_is_split_into_host_port_and_base_path() -> None:
+    connection = resolve("https://gpu.example.org/muster/", None, None, None)
+    assert (connection.host, connection.port, connection.base, connection.is_loopback) == (
+        "gpu.example.org",
+        443,
+        "/muster",
+        False,
+    )
+    connection = resolve("[::1]:9000", None, None, None)
+    assert (connection.authority, connection.is_loopback) == ("[::1]:9000", True)
     assert resolve("localhost", None, None, None).is_loopback
 
 
 @pytest.mark.parametrize(
     "text", ["ftp://a", "http://", "http://a?b=c", "http://a b", "http://a:port", "[::1"]
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(MusterError, match="is not the address of a server"):
         Client(text)
 
 
-def test_a_token_is_never_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_never_sent_without_encryption_to_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUSTER_TOKEN", token())
     with pytest.raises(MusterError, match="without encryption"):
         Client("http://gpu.example.org")
@@ -51,12 +58,12 @@ def test_a_token_is_never_sent_in_the_clear(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("text", ["", "mst_x", "Bearer x", token()[:-1] + "x", token() + "\r\nX-Evil: 1"])
-def test_a_damaged_token_is_noticed_before_it_is_sent(text: str) -> None:
+def test_a_damaged_token_is_refused_before_a_request_is_sent(text: str) -> None:
     with pytest.raises(MusterError, match="does not hold a token"):
         Client(token=text)
 
 
-def test_the_token_of_this_machine_is_for_this_machine(
+def test_the_local_token_is_used_only_for_loopback_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "admin.token"
@@ -72,13 +79,13 @@ def test_the_token_of_this_machine_is_for_this_machine(
         Client(token_file=tmp_path / "nothing")
 
 
-def test_names_stay_inside_their_step() -> None:
+def test_path_segments_and_query_values_are_quoted() -> None:
     assert target("jobs", "../x?y=1 ä", "..", why="a&b", no=None, yes=True) == (
         "/api/v1/jobs/..%2Fx%3Fy%3D1%20%C3%A4/%2E%2E?why=a%26b&yes=true"
     )
 
 
-def test_events_are_cut_wherever_the_pieces_break() -> None:
+def test_events_are_parsed_wherever_the_bytes_are_split() -> None:
     text = b': hello\n\nevent: log\nid: 7\ndata: {"a":1}\n\ndata: [1,\r\ndata:2]\r\n\r\n'
     for cut in range(len(text)):
         reader = EventReader()
@@ -86,7 +93,7 @@ def test_events_are_cut_wherever_the_pieces_break() -> None:
         assert seen == [Message("log", {"a": 1}), Message("message", [1, 2])], cut
 
 
-def test_what_is_missing_has_its_default_and_what_is_new_is_kept() -> None:
+def test_missing_fields_have_defaults_and_unknown_fields_are_kept() -> None:
     job = Job.read(
         {"id": "job-1", "state": "running", "brand_new": [1], "reasons": [{"reason": "Busy", "x": 1}]}
     )

@@ -14,20 +14,20 @@ def test_the_document_has_programs() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: text.strip().split("\n")[0])
-def test_it_runs(program: str, simulated: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_runs(program: str, simulated: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT / "python")
     monkeypatch.setenv("MUSTER_SERVER", simulated.url)
     exec(compile(program, "docs/python.md", "exec"), {"__name__": "__main__"})
 
 
-def test_what_it_says_of_values_is_so(simulated: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_programs_print_the_documented_values(simulated: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT / "python")
-    said: list[str] = []
-    names = {"print": lambda *words, **_: said.append(" ".join(map(str, words)))}
+    printed: list[str] = []
+    names = {"print": lambda *words, **_: printed.append(" ".join(map(str, words)))}
     exec(compile(PROGRAMS[1], "docs/python.md", "exec"), names)
-    assert said[:3] == ["['score']", "6", "{'pools': {}, 'schedules': {}}"]
-    assert said[3].startswith("score.gsky 3 ")
+    assert printed[:3] == ["['score']", "6", "{'pools': {}, 'schedules': {}}"]
+    assert printed[3].startswith("score.gsky 3 ")
     monkeypatch.setenv("MUSTER_SERVER", simulated.url)
-    said.clear()
+    printed.clear()
     exec(compile(PROGRAMS[3], "docs/python.md", "exec"), names)
-    assert said == ["['completed', 'completed', 'completed', 'completed']"]
+    assert printed == ["['completed', 'completed', 'completed', 'completed']"]

@@ -38,7 +38,7 @@ def pool_engine(folder: Path, fields: str) -> PolicyEngine:
     return engine
 
 
-def test_the_example_of_the_readme_runs_as_it_stands(
+def test_the_example_of_the_readme_runs_unchanged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     blocks = (ROOT / "README.md").read_text().split("```python\n")[1:]
@@ -49,14 +49,14 @@ def test_the_example_of_the_readme_runs_as_it_stands(
     assert capsys.readouterr() == ("Allocation result: True\n", "")
 
 
-def test_s0_020_a_folder_can_be_named_and_is_policies_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s0_020_the_folder_can_be_given_and_defaults_to_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     assert PolicyEngine(policy_dir=str(POLICIES)).load_all_policies() == 3
     monkeypatch.chdir(ROOT)
     assert PolicyEngine().load_all_policies() == 3
     assert PolicyEngine(None).load_all_policies() == 3
 
 
-def test_s0_021_all_policies_are_counted_and_a_missing_folder_has_none(
+def test_s0_021_load_all_policies_counts_loaded_policies_and_a_missing_folder_has_none(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert PolicyEngine(tmp_path / "nowhere").load_all_policies() == 0
@@ -71,7 +71,7 @@ def test_s0_021_all_policies_are_counted_and_a_missing_folder_has_none(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_policy_is_loaded_as_named_or_inside_the_folder(policies: Path) -> None:
+def test_a_policy_is_loaded_by_its_path_or_by_its_path_inside_the_folder(policies: Path) -> None:
     engine = PolicyEngine(policies)
     assert engine.load_policy(policies / "basic.gsky") is True
     assert engine.load_policy("development.gsky") is True
@@ -80,40 +80,44 @@ def test_a_policy_is_loaded_as_named_or_inside_the_folder(policies: Path) -> Non
     assert engine.errors and "nothing.gsky" in engine.errors[0]
 
 
-def test_s0_022_a_gpu_is_given_out_where_a_pool_has_it_and_it_is_what_is_asked(engine: PolicyEngine) -> None:
-    it = gpu(tags=["high-perf"])
-    asked = {"min_memory": 16, "tags": ["high-perf"]}
-    assert engine.evaluate_allocation(gpu=it, requirements=asked) is True
-    assert PolicyEngine(POLICIES).evaluate_allocation(it, asked) is False, "nothing is loaded"
-    assert engine.evaluate_allocation(it, {"nobody_knows": object()}) is True
+def test_s0_022_a_gpu_in_a_pool_that_meets_the_requirements_is_allowed(engine: PolicyEngine) -> None:
+    info = gpu(tags=["high-perf"])
+    requirements = {"min_memory": 16, "tags": ["high-perf"]}
+    assert engine.evaluate_allocation(gpu=info, requirements=requirements) is True
+    assert PolicyEngine(POLICIES).evaluate_allocation(info, requirements) is False, "no policy is loaded"
+    assert engine.evaluate_allocation(info, {"unknown_requirement": object()}) is True
 
 
-def test_s0_023_to_030_fields_are_there_and_can_be_set(engine: PolicyEngine) -> None:
-    it = GPUInfo(3, RTX, "GPU-3", 24.0, 35.0, 10.0)
-    assert (it.online, it.registered, it.pool, it.tags) == (True, False, "", [])
-    assert it == GPUInfo(3, RTX, "GPU-3", 24.0, 35.0, 10.0) and it != gpu()
-    assert "memory_gb=24.0" in repr(it)
-    assert GPUInfo(3, RTX, "GPU-3", 24.0, 35.0, 10.0).tags is not it.tags
-    it.tags.append("fast")
-    assert engine.evaluate_allocation(it, {"tags": ["fast"]})
-    it.pool = "nobody's"
-    assert not engine.evaluate_allocation(it, {})
-    it.pool = "gpu_pool_dev"
-    assert engine.evaluate_allocation(it, {})
+def test_s0_023_to_030_fields_have_defaults_and_can_be_set(engine: PolicyEngine) -> None:
+    info = GPUInfo(3, RTX, "GPU-3", 24.0, 35.0, 10.0)
+    assert (info.online, info.registered, info.pool, info.tags) == (True, False, "", [])
+    assert info == GPUInfo(3, RTX, "GPU-3", 24.0, 35.0, 10.0) and info != gpu()
+    assert "memory_gb=24.0" in repr(info)
+    assert GPUInfo(3, RTX, "GPU-3", 24.0, 35.0, 10.0).tags is not info.tags
+    info.tags.append("fast")
+    assert engine.evaluate_allocation(info, {"tags": ["fast"]})
+    info.pool = "no_such_pool"
+    assert not engine.evaluate_allocation(info, {})
+    info.pool = "gpu_pool_dev"
+    assert engine.evaluate_allocation(info, {})
 
 
 @pytest.mark.parametrize(("memory", "fits"), [(24.0, True), (16, True), (15.999, False), (8.0, False)])
-def test_s0_027_and_031_memory(engine: PolicyEngine, memory: float, fits: bool) -> None:
+def test_s0_027_and_031_a_gpu_needs_the_required_memory(
+    engine: PolicyEngine, memory: float, fits: bool
+) -> None:
     assert engine.evaluate_allocation(gpu(memory_gb=memory), {"min_memory": 16}) is fits
 
 
 @pytest.mark.parametrize(("celsius", "fits"), [(85, True), (85.5, False), (90.0, False)])
-def test_s0_028_temperature(tmp_path: Path, celsius: float, fits: bool) -> None:
+def test_s0_028_a_gpu_above_the_temperature_limit_of_its_pool_is_refused(
+    tmp_path: Path, celsius: float, fits: bool
+) -> None:
     engine = pool_engine(tmp_path, "max_temp_c = 85")
     assert engine.evaluate_allocation(gpu(temperature_c=celsius), {}) is fits
 
 
-def test_s0_029_power_is_a_field_that_policies_read(engine: PolicyEngine) -> None:
+def test_s0_029_policy_functions_can_read_the_power_draw(engine: PolicyEngine) -> None:
     thrifty = Program({"p.gsky": "def thrifty(gpu):\n    return gpu['power_w'] < 12.5\n"})
     assert thrifty.call("thrifty", asdict(gpu(power_w=12.4)))
     assert not thrifty.call("thrifty", asdict(gpu(power_w=12.5)))
@@ -122,14 +126,17 @@ def test_s0_029_power_is_a_field_that_policies_read(engine: PolicyEngine) -> Non
 
 
 @pytest.mark.parametrize(
-    ("asked", "fits"), [([], True), (["a"], True), (("b", "a"), True), ({"a"}, True), (["a", "c"], False)]
+    ("requirements", "fits"),
+    [([], True), (["a"], True), (("b", "a"), True), ({"a"}, True), (["a", "c"], False)],
 )
-def test_s0_030_and_032_tags(engine: PolicyEngine, asked: Any, fits: bool) -> None:
-    assert engine.evaluate_allocation(gpu(tags=["a", "b"]), {"tags": asked}) is fits
+def test_s0_030_and_032_a_gpu_needs_all_required_tags(
+    engine: PolicyEngine, requirements: Any, fits: bool
+) -> None:
+    assert engine.evaluate_allocation(gpu(tags=["a", "b"]), {"tags": requirements}) is fits
 
 
 @pytest.mark.parametrize(
-    ("wish", "name", "fits"),
+    ("model", "name", "fits"),
     [
         ("RTX_5070ti", RTX, True),
         ("RTX_5070ti", "NVIDIA GeForce RTX 5070", False),
@@ -137,12 +144,16 @@ def test_s0_030_and_032_tags(engine: PolicyEngine, asked: Any, fits: bool) -> No
         ("A10", "NVIDIA A100-SXM4-80GB", False),
     ],
 )
-def test_s0_033_names(tmp_path: Path, wish: str, name: str, fits: bool) -> None:
-    engine = pool_engine(tmp_path, f'gpu_type = "{wish}"')
+def test_s0_033_model_names_match_names_of_the_driver(
+    tmp_path: Path, model: str, name: str, fits: bool
+) -> None:
+    engine = pool_engine(tmp_path, f'gpu_type = "{model}"')
     assert engine.evaluate_allocation(gpu(name=name), {}) is fits
 
 
-def test_s0_042_recommended_gpus_are_the_same_objects_the_best_first(engine: PolicyEngine) -> None:
+def test_s0_042_recommended_gpus_are_the_given_objects_with_the_best_score_first(
+    engine: PolicyEngine,
+) -> None:
     warm, hot, off, cool, twin, small = (
         gpu(id=1, temperature_c=70),
         gpu(id=2, temperature_c=82),
@@ -153,17 +164,17 @@ def test_s0_042_recommended_gpus_are_the_same_objects_the_best_first(engine: Pol
     )
     best = engine.get_recommended_gpus([warm, hot, off, cool, twin, small], {})
     # 1.8, 1.5, 1.5, 2.0, 2.0; the last is too small for any pool.
-    assert [id(one) for one in best] == [id(one) for one in (cool, twin, warm, hot, off)]
+    assert [id(item) for item in best] == [id(item) for item in (cool, twin, warm, hot, off)]
     assert engine.get_recommended_gpus(iter([cool, warm]), {"max_temp": 60}) == [cool]
     assert engine.get_recommended_gpus([], {}) == []
 
 
-def test_s0_042_the_highest_temperature_can_be_asked(engine: PolicyEngine) -> None:
+def test_s0_042_a_requirement_can_limit_the_temperature(engine: PolicyEngine) -> None:
     assert engine.evaluate_allocation(gpu(temperature_c=60), {"max_temp": 60})
     assert not engine.evaluate_allocation(gpu(temperature_c=60.5), {"max_temp": 60})
 
 
-def test_what_was_registered_can_be_read_as_plain_dicts(engine: PolicyEngine) -> None:
+def test_registered_pools_and_schedules_are_dicts(engine: PolicyEngine) -> None:
     assert engine.pools["gpu_pool_prod"] == {
         "name": "gpu_pool_prod",
         "gpu_types": ["RTX_5070ti", "A100", "H100"],
@@ -188,7 +199,7 @@ def test_what_was_registered_can_be_read_as_plain_dicts(engine: PolicyEngine) ->
     with pytest.raises(AttributeError):
         engine.pools = {}  # type: ignore[misc]
     engine.pools.clear()
-    assert len(engine.pools) == 3, "a copy was given out"
+    assert len(engine.pools) == 3, "`pools` returns a copy"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +220,7 @@ def test_what_was_registered_can_be_read_as_plain_dicts(engine: PolicyEngine) ->
         ({"tags": [1]}, TypeError, "an item of GPUInfo.tags"),
     ],
 )
-def test_a_gpu_of_wrong_kinds_is_refused_in_words(
+def test_a_gpu_field_of_the_wrong_type_or_range_is_refused_with_a_message(
     engine: PolicyEngine, fields: dict[str, Any], kind: type[Exception], what: str
 ) -> None:
     with pytest.raises(kind, match=what):
@@ -217,7 +228,7 @@ def test_a_gpu_of_wrong_kinds_is_refused_in_words(
 
 
 @pytest.mark.parametrize(
-    ("asked", "kind", "what"),
+    ("requirements", "kind", "what"),
     [
         (None, TypeError, "requirements is None"),
         ([], TypeError, "it must be a dict"),
@@ -226,14 +237,14 @@ def test_a_gpu_of_wrong_kinds_is_refused_in_words(
         ({"tags": "a"}, TypeError, "a list of strings"),
     ],
 )
-def test_wrong_requirements_are_refused_in_words(
-    engine: PolicyEngine, asked: Any, kind: type[Exception], what: str
+def test_invalid_requirements_are_refused_with_a_message(
+    engine: PolicyEngine, requirements: Any, kind: type[Exception], what: str
 ) -> None:
     with pytest.raises(kind, match=what):
-        engine.evaluate_allocation(gpu(), asked)
+        engine.evaluate_allocation(gpu(), requirements)
 
 
-def test_what_is_no_gpu_is_refused(engine: PolicyEngine) -> None:
+def test_objects_that_are_not_gpus_are_refused(engine: PolicyEngine) -> None:
     things: list[Any] = [{}, None, 7, "gpu"]
     for thing in things:
         with pytest.raises(TypeError, match="a GPUInfo"):

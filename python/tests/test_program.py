@@ -38,15 +38,15 @@ ECHO = Program(
         {"a": 1, 2: "b", (1, 2): None, None: [], True: 3},
     ],
 )
-def test_values_go_in_and_come_out_as_they_were(value: Any) -> None:
-    said = ECHO.call("echo", value)
-    assert said == value and type(said) is type(value)
+def test_values_keep_their_value_and_type_through_a_call(value: Any) -> None:
+    result = ECHO.call("echo", value)
+    assert result == value and type(result) is type(value)
     assert ECHO.call("show", value) in (repr(value), repr(value).replace("'", '"')) or not isinstance(
         value, (int, list)
     )
 
 
-def test_a_flag_is_no_number_inside_of_values() -> None:
+def test_a_nested_bool_is_not_converted_to_a_number() -> None:
     assert [type(item) for item in ECHO.call("echo", [True, 1, 1.0])] == [bool, int, float]
     assert ECHO.call("show", [True, 1, 1.0]) == "[True, 1, 1.0]"
 
@@ -55,7 +55,7 @@ def test_a_dict_keeps_its_order() -> None:
     assert list(ECHO.call("echo", {"b": 1, "a": 2, "c": 3})) == ["b", "a", "c"]
 
 
-def test_a_program_tells_its_functions_and_what_it_registers(policies: Path) -> None:
+def test_a_program_lists_its_functions_and_registered_rules(policies: Path) -> None:
     (policies / "score.gsky").write_text(
         "def score(job, node):\n    return job['gpus'] * 10 + node['free']\n"
     )
@@ -67,7 +67,7 @@ def test_a_program_tells_its_functions_and_what_it_registers(policies: Path) -> 
     assert program.call("score", {"gpus": 4}, {"free": 2}) == 42
 
 
-def test_files_load_from_each_other() -> None:
+def test_a_file_can_load_functions_of_another_file() -> None:
     files = {"lib.gsky": "def double(n):\n    return 2 * n\n"}
     files["main.gsky"] = "load('lib.gsky', 'double')\ndef four(n):\n    return double(double(n))\n"
     assert Program(files).call("four", 3) == 12
@@ -77,7 +77,7 @@ def test_files_load_from_each_other() -> None:
     ("source", "line", "column"),
     [("x = (", 1, 6), ("def f():\n    return g()\n", 2, 12), ("gpu_pool(nam = 'x')\n", 1, 1)],
 )
-def test_what_is_wrong_is_told_with_its_place(source: str, line: int, column: int) -> None:
+def test_a_compile_error_has_its_position(source: str, line: int, column: int) -> None:
     with pytest.raises(PolicyError) as caught:
         Program({"wrong.gsky": source})
     error = caught.value
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_told_with_its_place(source: str, line: int, column: in
     assert str(error) == f"wrong.gsky:{line}:{column}: {error.what}"
 
 
-def test_a_call_that_fails_says_where() -> None:
+def test_a_failed_call_has_its_position() -> None:
     program = Program({"p.gsky": "def half(n):\n    return n // 0\n"})
     with pytest.raises(PolicyError) as caught:
         program.call("half", 4)
@@ -94,13 +94,13 @@ def test_a_call_that_fails_says_where() -> None:
         program.call("half")
 
 
-def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_a_policy_error(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="nowhere: cannot be read") as caught:
         Program.from_dir(tmp_path / "nowhere")
     assert caught.value.line is None
 
 
-def test_a_function_nobody_tells_is_an_attribute_error() -> None:
+def test_an_unknown_function_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no function `nope`; the functions are echo, show"):
         ECHO.call("nope")
 
@@ -119,30 +119,30 @@ def test_a_function_nobody_tells_is_an_attribute_error() -> None:
         ({object(): 1}, TypeError),
     ],
 )
-def test_what_is_no_plain_value_is_refused(value: Any, kind: type[Exception]) -> None:
+def test_unsupported_values_are_refused(value: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         ECHO.call("echo", value)
 
 
-def test_values_that_never_end_are_refused() -> None:
-    ring: list[Any] = []
-    ring.append(ring)
-    bush: list[Any] = []
-    bush.extend([bush] * 50)
-    loop: dict[str, Any] = {}
-    loop["self"] = loop
-    deep: list[Any] = []
+def test_cyclic_deep_and_large_values_are_refused() -> None:
+    cyclic_list: list[Any] = []
+    cyclic_list.append(cyclic_list)
+    branching_list: list[Any] = []
+    branching_list.extend([branching_list] * 50)
+    cyclic_dict: dict[str, Any] = {}
+    cyclic_dict["self"] = cyclic_dict
+    deep_list: list[Any] = []
     for _ in range(100_000):
-        deep = [deep]
-    for value in (ring, bush, loop, deep):
+        deep_list = [deep_list]
+    for value in (cyclic_list, branching_list, cyclic_dict, deep_list):
         with pytest.raises(ValueError, match=r"nested|more than"):
             ECHO.call("echo", value)
-    wide = [0] * 1_000_001
+    long_list = [0] * 1_000_001
     with pytest.raises(ValueError, match="more than 1000000 values"):
-        ECHO.call("echo", wide)
+        ECHO.call("echo", long_list)
 
 
-def test_a_subclass_counts_as_what_it_is() -> None:
+def test_an_instance_of_a_subclass_is_converted_as_its_base_type() -> None:
     class Text(str):
         pass
 
@@ -151,18 +151,18 @@ def test_a_subclass_counts_as_what_it_is() -> None:
 
     class Table(dict[str, int]):
         def __iter__(self) -> Any:
-            raise AssertionError("nothing of Python runs while a dict is read")
+            raise AssertionError("no Python code may run while a dict is converted")
 
     assert ECHO.call("echo", [Text("a"), Count(3), Table(a=1)]) == ["a", 3, {"a": 1}]
 
 
-def test_a_repr_that_fails_does_not_hide_the_refusal() -> None:
-    class Rude:
+def test_a_failing_repr_does_not_hide_the_type_error() -> None:
+    class FailingRepr:
         def __repr__(self) -> str:
             raise RuntimeError("no")
 
-    with pytest.raises(TypeError, match="Rude"):
-        ECHO.call("echo", Rude())
+    with pytest.raises(TypeError, match="FailingRepr"):
+        ECHO.call("echo", FailingRepr())
 
 
 @pytest.mark.parametrize(
@@ -173,26 +173,26 @@ def test_a_repr_that_fails_does_not_hide_the_refusal() -> None:
         "return len",
     ],
 )
-def test_a_hostile_function_is_stopped(body: str) -> None:
+def test_a_function_beyond_its_limits_or_with_an_unsupported_result_is_an_error(body: str) -> None:
     program = Program({"h.gsky": f"def hostile():\n    {body}\n"})
     with pytest.raises(PolicyError):
         program.call("hostile")
 
 
-def test_threads_may_share_a_program() -> None:
+def test_threads_can_share_a_program() -> None:
     program = Program(
         {"p.gsky": "def sum(n):\n    s = 0\n    for i in range(n):\n        s += i\n    return s\n"}
     )
-    said: list[int] = []
-    work = [threading.Thread(target=lambda: said.append(program.call("sum", 20_000))) for _ in range(8)]
-    for thread in work:
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda: results.append(program.call("sum", 20_000))) for _ in range(8)]
+    for thread in threads:
         thread.start()
-    for thread in work:
+    for thread in threads:
         thread.join()
-    assert said == [sum(range(20_000))] * 8
+    assert results == [sum(range(20_000))] * 8
 
 
-def test_nothing_is_kept_of_the_values_of_a_call() -> None:
+def test_a_call_keeps_no_reference_to_its_arguments() -> None:
     value: list[object] = ["a text of its own"]
     before = sys.getrefcount(value)
     for _ in range(100):

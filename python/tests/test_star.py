@@ -28,8 +28,8 @@ CASES = [
 ]
 
 
-def said(program: Path, words: list[str], folder: Path) -> tuple[int, str, str]:
-    ended = subprocess.run([program, *words], cwd=folder, capture_output=True, text=True, timeout=60)
+def run(program: Path, arguments: list[str], folder: Path) -> tuple[int, str, str]:
+    ended = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, timeout=60)
     return ended.returncode, ended.stdout, ended.stderr
 
 
@@ -43,25 +43,27 @@ def folder(policies: Path) -> Path:
     return policies.parent
 
 
-@pytest.mark.parametrize("words", CASES, ids=" ".join)
-def test_both_say_the_same(muster_bin: Path, folder: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", CASES, ids=" ".join)
+def test_the_script_and_the_binary_print_the_same(
+    muster_bin: Path, folder: Path, arguments: list[str]
+) -> None:
     binary = folder / "star"
     binary.symlink_to(muster_bin)
     script = Path(sys.executable).with_name("star")
-    assert said(script, words, folder) == said(binary, words, folder)
+    assert run(script, arguments, folder) == run(binary, arguments, folder)
 
 
-def test_the_commands_of_the_document_run_from_the_folder_of_the_package() -> None:
+def test_the_documented_commands_run_from_the_package_folder() -> None:
     script = Path(sys.executable).with_name("star")
-    code, out, _ = said(script, ["--load-all", "--list-pools"], ROOT / "python")
+    code, out, _ = run(script, ["--load-all", "--list-pools"], ROOT / "python")
     assert code == 0 and out.count("gpu_pool_") == 3
-    code, out, _ = said(script, ["--load-all", "--test-gpu", "0"], ROOT / "python")
+    code, out, _ = run(script, ["--load-all", "--test-gpu", "0"], ROOT / "python")
     assert code == 0 and out.endswith("GPU 0 allocation result: True\n")
-    code, out, _ = said(script, ["--load", "policies/development.gsky"], ROOT / "python")
+    code, out, _ = run(script, ["--load", "policies/development.gsky"], ROOT / "python")
     assert code == 0 and out.startswith("[Policy] Loaded ../policies/development.gsky\n")
 
 
-def test_a_reader_that_goes_away_is_no_error(folder: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(folder: Path) -> None:
     script = Path(sys.executable).with_name("star")
     ended = subprocess.run(
         ["sh", "-c", f"{script} --load-all --list-pools | true; echo done"],

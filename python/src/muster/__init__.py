@@ -10,7 +10,7 @@ print(client.wait(job).state)
 from muster.async_client import AsyncClient
 from muster.client import Client
 from muster.error import MusterError
-from muster.shown import Ahead, Done, ExpectedStart, Job, Reason, SoonerWith, Submitted, Task, WaitNote, Why
+from muster.objects import Ahead, Done, ExpectedStart, Job, Reason, SoonerWith, Submitted, Task, WaitNote, Why
 
 __all__ = [
     "Ahead",

@@ -1,4 +1,4 @@
-"""The asynchronous client: the same calls, on the event loop of the caller."""
+"""The asynchronous client: the same methods, on the event loop of the caller."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from muster import ask
-from muster.ask import Ask, Pages
+from muster import operations
 from muster.async_link import bytes_of
 from muster.call import Call, EventReader, Message, Pause
 from muster.connection import resolve
 from muster.error import MusterError
-from muster.shown import Done, Job, JobRef, Submitted, Why
+from muster.objects import Done, Job, JobRef, Submitted, Why
+from muster.operations import Operation, Pages
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class AsyncClient:
         **more: Any,
     ) -> Submitted:
         """Submit a job; see `Client.submit`."""
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "command": command if command is None or isinstance(command, str) else list(command),
             "script": script,
             "image": image,
@@ -74,11 +74,13 @@ class AsyncClient:
             "labels": None if labels is None else dict(labels),
             **more,
         }
-        return await self._run(ask.submit(ask.job_body(self._connection, said), idempotency_key))
+        return await self._run(
+            operations.submit(operations.job_body(self._connection, fields), idempotency_key)
+        )
 
     async def job(self, job: JobRef) -> Job:
         """The job with all of its fields."""
-        return await self._run(ask.job(job))
+        return await self._run(operations.job(job))
 
     async def jobs(
         self,
@@ -101,13 +103,13 @@ class AsyncClient:
             "active": active,
         }
         pages = Pages(query, limit)
-        while not pages.is_over:
+        while not pages.is_complete:
             for job in await self._run(pages.next_page()):
                 yield job
 
     async def wait(self, job: JobRef, timeout: float | None = None) -> Job:
         """Wait until a job has ended. Raises `TimeoutError` after `timeout` seconds."""
-        return await self._run(ask.wait(job, timeout))
+        return await self._run(operations.wait(job, timeout))
 
     async def logs(
         self,
@@ -119,44 +121,44 @@ class AsyncClient:
         attempt: int | None = None,
     ) -> AsyncIterator[str]:
         """The output of a job in pieces; with `follow` until its attempt ends."""
-        tail = await self._run(ask.tail(job, attempt, rank, stream, follow))
+        tail = await self._run(operations.tail(job, attempt, rank, stream, follow))
         if tail is None:
             return
-        while not tail.is_over:
+        while not tail.has_ended:
             try:
-                async with contextlib.aclosing(self._follow(tail.following())) as messages:
+                async with contextlib.aclosing(self._follow(tail.follow_request())) as messages:
                     async for message in messages:
-                        yield tail.take(message)
+                        yield tail.event_text(message)
             except MusterError as error:
                 if not error.is_away:
                     raise
-            await self._run(tail.look())
-        while not tail.is_read:
-            yield await self._run(tail.piece())
+            await self._run(tail.check_ended())
+        while not tail.is_complete:
+            yield await self._run(tail.next_piece())
 
     async def why(self, job: JobRef) -> Why:
         """Why a job waits, when it is expected to start, and which changes would start it now."""
-        return await self._run(ask.why(job))
+        return await self._run(operations.why(job))
 
     async def cancel(self, job: JobRef) -> Done:
         """Cancel a job, waiting or running."""
-        return await self._run(ask.cancel(job))
+        return await self._run(operations.cancel(job))
 
-    async def _run(self, asked: Ask[T]) -> T:
+    async def _run(self, operation: Operation[T]) -> T:
         try:
-            step = next(asked)
+            step = next(operation)
             while True:
                 try:
-                    answer = await self._do(step)
+                    response = await self._perform(step)
                 except MusterError as error:
-                    step = asked.throw(error)
+                    step = operation.throw(error)
                 else:
-                    step = asked.send(answer)
-        except StopIteration as done:
-            result: T = done.value
+                    step = operation.send(response)
+        except StopIteration as stop:
+            result: T = stop.value
             return result
 
-    async def _do(self, step: Call | Pause) -> bytes:
+    async def _perform(self, step: Call | Pause) -> bytes:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return b""

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 
 from muster.call import CALL_SECONDS, CONNECT_SECONDS, Call
 from muster.connection import Connection
-from muster.error import MusterError, declined
+from muster.error import MusterError, response_error
 from muster.failure import dropped, silent, unreachable, untrusted
 
 _PIECE_BYTES = 1 << 16
@@ -18,14 +18,14 @@ _PIECE_BYTES = 1 << 16
 
 async def bytes_of(connection: Connection, call: Call) -> AsyncGenerator[bytes, None]:
     """The body of a successful response, in pieces as they arrive."""
-    request = _written(connection, call)
+    request = _request_bytes(connection, call)
     link = _Link(*await _open(connection))
     try:
         link.writer.write(request)
-        status, headers = _head(await link.in_time(link.reader.readuntil(b"\r\n\r\n")))
+        status, headers = _parse_head(await link.with_timeout(link.reader.readuntil(b"\r\n\r\n")))
         pieces = link.body(headers)
         if status >= http.HTTPStatus.MULTIPLE_CHOICES:
-            raise declined(status, b"".join([piece async for piece in pieces]))
+            raise response_error(status, b"".join([piece async for piece in pieces]))
         async for piece in pieces:
             yield piece
     except (OSError, EOFError, ValueError, asyncio.LimitOverrunError, http.client.HTTPException) as error:
@@ -40,10 +40,10 @@ class _Link:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer, self.is_silent = reader, writer, False
 
-    async def in_time(self, reading: Awaitable[bytes]) -> bytes:
+    async def with_timeout(self, reading: Awaitable[bytes]) -> bytes:
         """The bytes read. A timeout aborts the connection; streams send at least every 15 seconds."""
         # `asyncio.wait_for` of Python 3.10 and 3.11 can lose a cancellation; a timer that aborts cannot.
-        timer = asyncio.get_running_loop().call_later(CALL_SECONDS, self._hang_up)
+        timer = asyncio.get_running_loop().call_later(CALL_SECONDS, self._abort)
         try:
             piece = await reading
         finally:
@@ -52,20 +52,20 @@ class _Link:
             raise EOFError
         return piece
 
-    def _hang_up(self) -> None:
+    def _abort(self) -> None:
         self.is_silent = True
         self.writer.transport.abort()
 
     async def body(self, headers: http.client.HTTPMessage) -> AsyncIterator[bytes]:
         """The body: chunked, with a content length, or until the connection closes."""
         if headers.get("transfer-encoding", "").lower() == "chunked":
-            while size := int((await self.in_time(self.reader.readline())).split(b";")[0], 16):
-                yield await self.in_time(self.reader.readexactly(size))
-                await self.in_time(self.reader.readexactly(2))
+            while size := int((await self.with_timeout(self.reader.readline())).split(b";")[0], 16):
+                yield await self.with_timeout(self.reader.readexactly(size))
+                await self.with_timeout(self.reader.readexactly(2))
         elif (length := headers.get("content-length")) is not None:
-            yield await self.in_time(self.reader.readexactly(int(length)))
+            yield await self.with_timeout(self.reader.readexactly(int(length)))
         else:
-            while piece := await self.in_time(self.reader.read(_PIECE_BYTES)):
+            while piece := await self.with_timeout(self.reader.read(_PIECE_BYTES)):
                 yield piece
 
 
@@ -97,7 +97,7 @@ def _close(opened: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWrit
         opened.result()[1].close()
 
 
-def _written(connection: Connection, call: Call) -> bytes:
+def _request_bytes(connection: Connection, call: Call) -> bytes:
     headers = {**call.headers(connection), "Content-Length": str(len(call.body or b""))}
     lines = [
         f"{call.method} {call.path(connection)} HTTP/1.1",
@@ -105,14 +105,14 @@ def _written(connection: Connection, call: Call) -> bytes:
     ]
     for line in lines:
         if "\r" in line or "\n" in line:
-            raise MusterError("malformed", "a header cannot hold the end of a line")
+            raise MusterError("malformed", "a header must not contain a line break")
     return "\r\n".join([*lines, "", ""]).encode() + (call.body or b"")
 
 
-def _head(head: bytes) -> tuple[int, http.client.HTTPMessage]:
+def _parse_head(head: bytes) -> tuple[int, http.client.HTTPMessage]:
     """The status and the headers."""
     lines = io.BytesIO(head)
     words = lines.readline().split(None, 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/1."):
-        raise ValueError("that is no answer in HTTP")
+        raise ValueError("the response is not HTTP")
     return int(words[1]), http.client.parse_headers(lines)

@@ -63,19 +63,19 @@ class Pause:
     seconds: float
 
 
-def target(*steps: str, **query: Any) -> str:
+def target(*segments: str, **query: Any) -> str:
     """A path under `/api/v1` with quoted segments. Query parameters that are `None` are left out."""
-    path = "/".join(_step(step) for step in steps)
-    said = {key: _written(value) for key, value in query.items() if value is not None}
-    return f"/api/v1/{path}?{urlencode(said)}" if said else f"/api/v1/{path}"
+    path = "/".join(_quoted_segment(segment) for segment in segments)
+    given = {key: _query_value(value) for key, value in query.items() if value is not None}
+    return f"/api/v1/{path}?{urlencode(given)}" if given else f"/api/v1/{path}"
 
 
-def _step(text: str) -> str:
+def _quoted_segment(text: str) -> str:
     """A quoted segment. Dots alone are quoted too, or they would leave the path."""
     return text.replace(".", "%2E") if text and not text.strip(".") else quote(text, safe="")
 
 
-def _written(value: Any) -> str:
+def _query_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -99,9 +99,9 @@ class EventReader:
         """Add bytes, and return the events that are complete."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
-            yield from self._take(line.rstrip(b"\r").decode(errors="replace"))
+            yield from self._read_line(line.rstrip(b"\r").decode(errors="replace"))
 
-    def _take(self, line: str) -> Iterator[Message]:
+    def _read_line(self, line: str) -> Iterator[Message]:
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":

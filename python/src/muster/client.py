@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from muster import ask
-from muster.ask import Ask, Pages
+from muster import operations
 from muster.call import Call, EventReader, Message, Pause
 from muster.connection import resolve
 from muster.error import MusterError
 from muster.link import bytes_of
-from muster.shown import Done, Job, JobRef, Submitted, Why
+from muster.objects import Done, Job, JobRef, Submitted, Why
+from muster.operations import Operation, Pages
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Client:
         name, such as `array="0-9"`. Submissions with the same idempotency key create one job. Without a key a
         random one is used, so that a retry after a broken connection never creates a second job.
         """
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "command": command if command is None or isinstance(command, str) else list(command),
             "script": script,
             "image": image,
@@ -82,11 +82,11 @@ class Client:
             "labels": None if labels is None else dict(labels),
             **more,
         }
-        return self._run(ask.submit(ask.job_body(self._connection, said), idempotency_key))
+        return self._run(operations.submit(operations.job_body(self._connection, fields), idempotency_key))
 
     def job(self, job: JobRef) -> Job:
         """The job with all of its fields."""
-        return self._run(ask.job(job))
+        return self._run(operations.job(job))
 
     def jobs(
         self,
@@ -109,12 +109,12 @@ class Client:
             "active": active,
         }
         pages = Pages(query, limit)
-        while not pages.is_over:
+        while not pages.is_complete:
             yield from self._run(pages.next_page())
 
     def wait(self, job: JobRef, timeout: float | None = None) -> Job:
         """Wait until a job has ended. Raises `TimeoutError` after `timeout` seconds."""
-        return self._run(ask.wait(job, timeout))
+        return self._run(operations.wait(job, timeout))
 
     def logs(
         self,
@@ -126,43 +126,43 @@ class Client:
         attempt: int | None = None,
     ) -> Iterator[str]:
         """The output of a job in pieces; with `follow` until its attempt ends."""
-        tail = self._run(ask.tail(job, attempt, rank, stream, follow))
+        tail = self._run(operations.tail(job, attempt, rank, stream, follow))
         if tail is None:
             return
-        while not tail.is_over:
+        while not tail.has_ended:
             try:
-                for message in self._follow(tail.following()):
-                    yield tail.take(message)
+                for message in self._follow(tail.follow_request()):
+                    yield tail.event_text(message)
             except MusterError as error:
                 if not error.is_away:
                     raise
-            self._run(tail.look())
-        while not tail.is_read:
-            yield self._run(tail.piece())
+            self._run(tail.check_ended())
+        while not tail.is_complete:
+            yield self._run(tail.next_piece())
 
     def why(self, job: JobRef) -> Why:
         """Why a job waits, when it is expected to start, and which changes would start it now."""
-        return self._run(ask.why(job))
+        return self._run(operations.why(job))
 
     def cancel(self, job: JobRef) -> Done:
         """Cancel a job, waiting or running."""
-        return self._run(ask.cancel(job))
+        return self._run(operations.cancel(job))
 
-    def _run(self, asked: Ask[T]) -> T:
+    def _run(self, operation: Operation[T]) -> T:
         try:
-            step = next(asked)
+            step = next(operation)
             while True:
                 try:
-                    answer = self._do(step)
+                    response = self._perform(step)
                 except MusterError as error:
-                    step = asked.throw(error)
+                    step = operation.throw(error)
                 else:
-                    step = asked.send(answer)
-        except StopIteration as done:
-            result: T = done.value
+                    step = operation.send(response)
+        except StopIteration as stop:
+            result: T = stop.value
             return result
 
-    def _do(self, step: Call | Pause) -> bytes:
+    def _perform(self, step: Call | Pause) -> bytes:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return b""

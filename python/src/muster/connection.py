@@ -50,7 +50,7 @@ def resolve(
 ) -> Connection:
     """Resolve the address of the server, the token and the trusted certificates."""
     url = url or os.environ.get("MUSTER_SERVER") or DEFAULT_SERVER
-    scheme, host, port, base, url = _taken_apart(url)
+    scheme, host, port, base, url = _parse_address(url)
     is_loopback = _is_loopback(host)
     data_dir = Path(os.environ.get("MUSTER_DATA_DIR") or _DEFAULT_DATA_DIR)
     secret = _token(token, token_file, data_dir if is_loopback else None)
@@ -65,22 +65,22 @@ def resolve(
     return Connection(url, host, port, base, is_loopback, tls, secret)
 
 
-def _taken_apart(text: str) -> tuple[str, str, int, str, str]:
+def _parse_address(text: str) -> tuple[str, str, int, str, str]:
     whole = text if "://" in text else f"http://{text}"
     try:
         parts = urlsplit(whole)
         port = parts.port
     except ValueError:
-        raise _no_address(text, "it cannot be read") from None
+        raise _invalid_address(text, "it cannot be parsed") from None
     if parts.scheme not in ("http", "https"):
-        raise _no_address(text, "only http and https are spoken")
-    if not parts.hostname or parts.query or any(letter.isspace() for letter in whole):
-        raise _no_address(text, "it needs a host and no query")
+        raise _invalid_address(text, "only http and https are supported")
+    if not parts.hostname or parts.query or any(character.isspace() for character in whole):
+        raise _invalid_address(text, "it needs a host and no query")
     port = port or (443 if parts.scheme == "https" else 80)
     return parts.scheme, parts.hostname, port, parts.path.rstrip("/"), whole.rstrip("/")
 
 
-def _no_address(text: str, why: str) -> MusterError:
+def _invalid_address(text: str, why: str) -> MusterError:
     hint = "write it like `http://127.0.0.1:8080` or `https://muster.example.org`"
     return MusterError("no-address", f"`{text}` is not the address of a server: {why}", hint)
 
@@ -92,15 +92,15 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _token(said: str | None, file: str | os.PathLike[str] | None, own_dir: Path | None) -> str | None:
+def _token(given: str | None, file: str | os.PathLike[str] | None, own_dir: Path | None) -> str | None:
     """The given token, else a token file, else the variable, else the file of a server on this machine."""
-    if said is not None:
-        return _checked(said, "the token")
+    if given is not None:
+        return _validated(given, "the token")
     file = file or os.environ.get("MUSTER_TOKEN_FILE")
     if file:
         return _read_token(Path(file))
     if text := os.environ.get("MUSTER_TOKEN"):
-        return _checked(text, "MUSTER_TOKEN")
+        return _validated(text, "MUSTER_TOKEN")
     # Only for loopback addresses: the token of the local server is not sent to another machine.
     if own_dir is not None and (own := own_dir / "admin.token").is_file():
         return _read_token(own)
@@ -118,10 +118,10 @@ def _read_token(path: Path) -> str:
     if os.name == "posix" and mode & 0o077:
         hint = f"run `chmod 600 {path}`, and revoke the token if it was ever exposed"
         raise MusterError("no-token", f"`{path}` can be read by others (mode {mode:04o})", hint)
-    return _checked(text, f"`{path}`")
+    return _validated(text, f"`{path}`")
 
 
-def _checked(text: str, where: str) -> str:
+def _validated(text: str, where: str) -> str:
     """The token, if its format and checksum are right."""
     text = text.strip()
     prefix, _, rest = text.partition("_")
@@ -130,7 +130,7 @@ def _checked(text: str, where: str) -> str:
     whole = prefix == "mst" and len(secret) == _SECRET_DIGITS + _CHECKSUM_DIGITS and text.isascii()
     if whole and hashlib.sha256(unchecked.encode()).hexdigest()[:_CHECKSUM_DIGITS] == digits:
         return text
-    hint = "it begins with `mst_`; `muster token create NAME` makes one"
+    hint = "it begins with `mst_`; `muster token create NAME` creates one"
     raise MusterError("no-token", f"{where} does not hold a token, or was damaged in copying", hint)
 
 

@@ -39,16 +39,16 @@ class MusterError(Exception):
         return self.may_pass or self.code == "unreachable"
 
 
-def declined(status: int, body: bytes) -> MusterError:
-    """The error for a response without success."""
+def response_error(status: int, body: bytes) -> MusterError:
+    """The error for a response whose status is not success."""
     try:
         problem = json.loads(body)
         return MusterError(problem["code"], problem["detail"], problem.get("hint"), status)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return MusterError("not-ours", _plain_words(status, body), None, status)
+        return MusterError("not-ours", _foreign_response_message(status, body), None, status)
 
 
-def _plain_words(status: int, body: bytes) -> str:
+def _foreign_response_message(status: int, body: bytes) -> str:
     """The message for a response of a proxy, or of a server that is not muster."""
     lines = (line.strip() for line in body.decode(errors="replace").splitlines())
     line = next(filter(None, lines), "")[:_LINE_MAX]

@@ -11,7 +11,7 @@ from muster.error import MusterError
 
 def unreachable(connection: Connection, error: Exception) -> MusterError:
     """The connection failed: nothing was sent."""
-    why = _plain(error)
+    why = _reason(error)
     hint = "start one with `muster dev`, or name another with `url` or MUSTER_SERVER"
     return MusterError("unreachable", f"cannot reach {connection.url}: {why}", hint)
 
@@ -25,7 +25,7 @@ def untrusted(connection: Connection, error: ssl.SSLError) -> MusterError:
 
 def dropped(connection: Connection, error: Exception) -> MusterError:
     """The connection broke: the server may or may not have acted."""
-    return MusterError("dropped", f"the connection to {connection.url} broke: {_plain(error)}")
+    return MusterError("dropped", f"the connection to {connection.url} broke: {_reason(error)}")
 
 
 def silent(connection: Connection) -> MusterError:
@@ -33,7 +33,7 @@ def silent(connection: Connection) -> MusterError:
     return MusterError("silent", f"{connection.url} did not answer within {CALL_SECONDS:.0f} s")
 
 
-def _plain(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_SECONDS:.0f} s"
     if isinstance(error, ConnectionRefusedError):

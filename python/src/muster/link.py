@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from muster.call import CALL_SECONDS, CONNECT_SECONDS, Call
 from muster.connection import Connection
-from muster.error import declined
+from muster.error import response_error
 from muster.failure import dropped, silent, unreachable, untrusted
 
 _PIECE_BYTES = 1 << 16
@@ -21,7 +21,7 @@ def bytes_of(connection: Connection, call: Call) -> Iterator[bytes]:
         link.request(call.method, call.path(connection), call.body, call.headers(connection))
         response = link.getresponse()
         if response.status >= http.HTTPStatus.MULTIPLE_CHOICES:
-            raise declined(response.status, response.read())
+            raise response_error(response.status, response.read())
         while piece := response.read1(_PIECE_BYTES):
             yield piece
     except TimeoutError:

@@ -1,6 +1,6 @@
 """Policies in Starlark: load them, decide whether a GPU may be allocated, call their functions.
 
-The engine is the one of muster itself.
+The muster server uses the same engine.
 """
 
 from starlark_engine._native import PolicyEngine, Program

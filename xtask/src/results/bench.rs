@@ -1,4 +1,4 @@
-//! The product as it is measured: a release build, and the folder of traces.
+//! Runs a release build of muster on the recorded traces.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,20 +6,20 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 
-/// A build, and the traces that it is given.
+/// A release build and the folder of traces.
 pub struct Bench {
     muster: PathBuf,
-    /// Where the traces lie.
+    /// The folder of traces.
     pub traces: PathBuf,
 }
 
 impl Bench {
-    /// Build it; nothing, and a word to the reader, where there are no traces.
+    /// Builds muster. Without traces it prints a message and returns `None`.
     pub fn build() -> Result<Option<Bench>> {
         let traces = std::env::var_os("MUSTER_TRACES").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         let traces = traces.unwrap_or_else(|| crate::root().join("../shared/traces"));
         if !traces.is_dir() {
-            eprintln!("no traces at `{}`, or where MUSTER_TRACES says: nothing is measured", traces.display());
+            eprintln!("no traces at `{}`: set MUSTER_TRACES to their folder; nothing is measured", traces.display());
             return Ok(None);
         }
         crate::run(Command::new("cargo").args(["build", "--release", "--locked", "--package", "muster"]))?;
@@ -28,18 +28,18 @@ impl Bench {
         Ok(Some(Bench { muster: target.join("release/muster"), traces }))
     }
 
-    /// What a command prints for machines.
-    pub fn json<T: DeserializeOwned>(&self, words: &[&str]) -> Result<T> {
+    /// The parsed JSON output of a command.
+    pub fn json<T: DeserializeOwned>(&self, arguments: &[&str]) -> Result<T> {
         let mut command = Command::new(&self.muster);
-        command.args(words).args(["-o", "json"]).env("MUSTER_TRACES", &self.traces).stderr(Stdio::inherit());
+        command.args(arguments).args(["-o", "json"]).env("MUSTER_TRACES", &self.traces).stderr(Stdio::inherit());
         let output = command.output().with_context(|| format!("starting {command:?}"))?;
         if !output.status.success() {
             bail!("{command:?} failed: {}", output.status);
         }
-        muster_json::from_slice(&output.stdout).with_context(|| format!("reading what {command:?} printed"))
+        muster_json::from_slice(&output.stdout).with_context(|| format!("parsing the output of {command:?}"))
     }
 
-    /// A file of lines with commas in the traces: its fields, without the line of titles.
+    /// The fields of a CSV file in the traces, without its header line.
     pub fn csv(&self, path: &str) -> Result<Vec<Vec<String>>> {
         let path = self.traces.join(Path::new(path));
         let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Several kinds of GPUs: how many times longer jobs take where nobody knows how fast they are, over the load.
+//! Several GPU models: completion times without and with knowledge of throughput per model, by load.
 
 use anyhow::Result;
 use muster_sim::plots::{PlotLabels, curves};
@@ -21,38 +21,38 @@ struct Row {
     published_ratio: Option<f64>,
 }
 
-/// Twenty streams for each load.
+/// Twenty job streams for each load.
 pub fn measure(bench: &Bench) -> Result<Outcome> {
     let rows: Vec<Row> = bench.json(&["bench", "mixed", "--streams", "20", "--rate", RATES])?;
-    let says = "How many times longer jobs take blind than aware, over the load";
-    let plot = Plot { file: "mixed-ratio.svg", says, svg: drawn(&rows) };
-    Ok(Outcome { table: written(&rows), plots: vec![plot] })
+    let alt_text = "Ratio of mean completion times, blind to aware, by jobs an hour";
+    let plot = Plot { file: "mixed-ratio.svg", alt_text, svg: svg(&rows) };
+    Ok(Outcome { table: markdown(&rows), plots: vec![plot] })
 }
 
-fn written(rows: &[Row]) -> String {
+fn markdown(rows: &[Row]) -> String {
     let titles = ["jobs an hour", "blind", "aware", "ratio", "published: blind", "aware", "ratio"];
-    let known = |value: Option<f64>, decimals| value.map_or("–".to_string(), |value| number(value, decimals));
+    let optional = |value: Option<f64>, decimals| value.map_or("–".to_string(), |value| number(value, decimals));
     let cells = |row: &Row| {
         vec![
             number(row.jobs_per_hour, 1),
             number(row.blind_h, 1),
             number(row.aware_h, 1),
             number(row.ratio, 2),
-            known(row.published_blind_h, 1),
-            known(row.published_aware_h, 1),
-            known(row.published_ratio, 2),
+            optional(row.published_blind_h, 1),
+            optional(row.published_aware_h, 1),
+            optional(row.published_ratio, 2),
         ]
     };
     table(&titles.map(str::to_string), &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-fn drawn(rows: &[Row]) -> String {
-    let words = PlotLabels {
+fn svg(rows: &[Row]) -> String {
+    let labels = PlotLabels {
         title: "What it is worth to know how fast each job is on each kind of GPU",
         x: "jobs an hour",
         y: "completion time, blind in times aware",
     };
     let ours = rows.iter().map(|row| (row.jobs_per_hour, row.ratio)).collect();
     let published = rows.iter().filter_map(|row| Some((row.jobs_per_hour, row.published_ratio?))).collect();
-    curves(&words, &[("measured here", ours), ("published", published)])
+    curves(&labels, &[("measured here", ours), ("published", published)])
 }

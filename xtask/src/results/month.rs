@@ -1,4 +1,4 @@
-//! A month of jobs on one cluster: waits, slowdowns and fairness for each policy, and what the month looked like.
+//! A month of jobs on one cluster: waits, slowdowns and fairness for each policy, with plots of waits and utilisation.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -7,10 +7,12 @@ use super::bench::Bench;
 use super::page::{number, table};
 use super::{Outcome, Plot};
 
-/// Those in the plots; the others stop jobs for nothing, which no cluster can.
-const PLAYED: &str = "muster,muster-fast,fifo,easy,sjf";
+/// Policies in the plots.
+const REALISTIC: &str = "muster,muster-fast,fifo,easy,sjf";
+/// Policies that preempt without loss, which no real cluster can.
 const IDEAL: &str = "srtf,srsf,las,tiresias";
-const TOLD: &str = "muster,muster-fast";
+/// Policies that are also replayed with known runtimes.
+const RUNTIME_KNOWN: &str = "muster,muster-fast";
 
 #[derive(Deserialize)]
 struct Report {
@@ -37,35 +39,36 @@ struct Spread {
     max: f64,
 }
 
-/// The busiest month of the log, three times: for the plots, for those who are told, and for the ideals.
+/// Replays the busiest month of the log three times: with the realistic policies, with known runtimes, and with the
+/// ideal policies.
 pub fn measure(bench: &Bench) -> Result<Outcome> {
     let folder = std::env::temp_dir().join(format!("muster-results-{}", std::process::id()));
-    let plots = folder.to_str().context("the temporary folder has no plain name")?;
-    let played = replay(bench, &["--policy", PLAYED, "--plots", plots])?;
-    let drawn = |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| format!("reading {name}"));
-    let plot = |file, name: &str, says| anyhow::Ok(Plot { file, says, svg: drawn(name)? });
+    let plots = folder.to_str().context("the path of the temporary folder is not UTF-8")?;
+    let realistic = replay(bench, &["--policy", REALISTIC, "--plots", plots])?;
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).with_context(|| format!("reading {name}"));
+    let plot = |file, name: &str, alt_text| anyhow::Ok(Plot { file, alt_text, svg: read(name)? });
     let plots = vec![
         plot("month-utilisation.svg", "utilisation.svg", "Utilisation over the month")?,
-        plot("month-waits.svg", "waits.svg", "Which part of the jobs waited how long")?,
+        plot("month-waits.svg", "waits.svg", "Cumulative distribution of waiting times")?,
     ];
-    // What is left behind in a temporary folder harms nobody.
+    // An error is harmless: the folder is temporary.
     let _ = std::fs::remove_dir_all(&folder);
-    let mut told = replay(bench, &["--policy", TOLD, "--told"])?;
-    told.iter_mut().for_each(|row| row.policy += " --told");
+    let mut runtime_known = replay(bench, &["--policy", RUNTIME_KNOWN, "--told"])?;
+    runtime_known.iter_mut().for_each(|row| row.policy += " --told");
     let ideal = replay(bench, &["--policy", IDEAL])?;
-    let (ours, others): (Vec<Row>, Vec<Row>) = played.into_iter().partition(|row| row.policy.starts_with("muster"));
-    let rows: Vec<Row> = ours.into_iter().chain(told).chain(others).chain(ideal).collect();
-    Ok(Outcome { table: written(&rows), plots })
+    let (ours, others): (Vec<Row>, Vec<Row>) = realistic.into_iter().partition(|row| row.policy.starts_with("muster"));
+    let rows: Vec<Row> = ours.into_iter().chain(runtime_known).chain(others).chain(ideal).collect();
+    Ok(Outcome { table: markdown(&rows), plots })
 }
 
-fn replay(bench: &Bench, words: &[&str]) -> Result<Vec<Row>> {
+fn replay(bench: &Bench, options: &[&str]) -> Result<Vec<Row>> {
     let log = bench.traces.join("philly/jobs.csv.gz");
-    let log = log.to_str().context("the folder of traces has no plain name")?;
+    let log = log.to_str().context("the path of the traces is not UTF-8")?;
     let month = ["sim", "replay", log, "--since", "30d", "--until", "60d", "--nodes", "96x8xV100"];
-    Ok(bench.json::<Report>(&[&month[..], words].concat())?.policies)
+    Ok(bench.json::<Report>(&[&month[..], options].concat())?.policies)
 }
 
-fn written(rows: &[Row]) -> String {
+fn markdown(rows: &[Row]) -> String {
     let titles = [
         "policy",
         "wait mean, p95, p99, max (s)",

@@ -1,4 +1,4 @@
-//! A page in which some tables are written by a program, and everything else by hand.
+//! A hand-written page with generated tables between markers, and the format of the tables.
 
 use anyhow::{Context, Result};
 
@@ -8,31 +8,31 @@ const END: &str = "<!-- end -->";
 pub struct Page(pub String);
 
 impl Page {
-    /// Put something else between the marks of this name.
+    /// Replaces the text between the markers of this name.
     pub fn replace(&mut self, name: &str, table: &str) -> Result<()> {
         let begin = format!("<!-- results:{name} -->\n");
-        let from = self.0.find(&begin).with_context(|| format!("there is no mark `{}`", begin.trim()))?;
+        let from = self.0.find(&begin).with_context(|| format!("there is no marker `{}`", begin.trim()))?;
         let from = from + begin.len();
-        let length = self.0[from..].find(END).with_context(|| format!("`{}` has no end", begin.trim()))?;
+        let length = self.0[from..].find(END).with_context(|| format!("`{}` has no end marker", begin.trim()))?;
         self.0.replace_range(from..from + length, &format!("{}\n", table.trim_end()));
         Ok(())
     }
 }
 
-/// A table in Markdown: the first column is of words, the others of numbers.
+/// A table in Markdown: the first column is aligned left, the others right.
 pub fn table(titles: &[String], rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let rule = format!("|---|{}\n", "--:|".repeat(titles.len().saturating_sub(1)));
     line(titles) + &rule + &rows.iter().map(|row| line(row)).collect::<String>()
 }
 
-/// A number with commas between thousands, and so many decimals.
+/// A number with this many decimals and commas between thousands.
 pub fn number(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     let whole = text.find('.').unwrap_or(text.len());
-    let comma = |place: usize| place > 0 && place < whole && (whole - place).is_multiple_of(3);
-    let letters = text.char_indices();
-    letters.flat_map(|(place, letter)| comma(place).then_some(',').into_iter().chain([letter])).collect()
+    let comma = |index: usize| index > 0 && index < whole && (whole - index).is_multiple_of(3);
+    let characters = text.char_indices();
+    characters.flat_map(|(index, character)| comma(index).then_some(',').into_iter().chain([character])).collect()
 }
 
 #[cfg(test)]
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_between_the_marks_changes() {
+    fn replace_changes_only_the_text_between_the_markers() {
         let text = "a\n<!-- results:x -->\nold\n<!-- end -->\nb\n<!-- results:y -->\n<!-- end -->\n";
         let mut page = Page(text.to_string());
         page.replace("x", "new\nlines\n\n").unwrap();
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_table_has_a_rule_under_its_titles() {
-        let words = |words: &[&str]| words.iter().map(|word| word.to_string()).collect::<Vec<_>>();
-        assert_eq!(table(&words(&["", "x"]), &[words(&["a", "1"])]), "|  | x |\n|---|--:|\n| a | 1 |\n");
+        let cells = |cells: &[&str]| cells.iter().map(|cell| cell.to_string()).collect::<Vec<_>>();
+        assert_eq!(table(&cells(&["", "x"]), &[cells(&["a", "1"])]), "|  | x |\n|---|--:|\n| a | 1 |\n");
     }
 }

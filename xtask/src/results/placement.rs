@@ -1,4 +1,4 @@
-//! Placement on recorded pods: what is allocated, the mean over orders of arrival.
+//! Placement on recorded pods: the allocated share of all GPUs, mean over arrival orders.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::Outcome;
 use super::bench::Bench;
 use super::page::{number, table};
 
-const OTHERS: [&str; 6] = ["random", "dotprod", "clustering", "packing", "bestfit", "fgd"];
+const BASELINES: [&str; 6] = ["random", "dotprod", "clustering", "packing", "bestfit", "fgd"];
 
 #[derive(Deserialize)]
 struct Row {
@@ -21,14 +21,14 @@ struct Row {
 /// Published means in percent, by workload.
 type Published = BTreeMap<String, f64>;
 
-/// Ten orders of arrival of every workload, which takes some ten minutes.
+/// Ten arrival orders of every workload; takes about ten minutes.
 pub fn measure(bench: &Bench) -> Result<Outcome> {
     let rows: Vec<Row> = bench.json(&["bench", "placement"])?;
     let published = published(&bench.csv("openb/published_alloc_at_130.csv")?)?;
-    Ok(Outcome { table: written(&rows, &published), plots: Vec::new() })
+    Ok(Outcome { table: markdown(&rows, &published), plots: Vec::new() })
 }
 
-/// Of the best published policy.
+/// The means of FGD, the best published policy.
 fn published(lines: &[Vec<String>]) -> Result<Published> {
     let fgd = lines.iter().filter_map(|fields| match fields.as_slice() {
         [workload, policy, mean, ..] if policy == "FGD" => Some((workload, mean)),
@@ -37,8 +37,8 @@ fn published(lines: &[Vec<String>]) -> Result<Published> {
     fgd.map(|(workload, mean)| Ok((workload.clone(), mean.parse()?))).collect()
 }
 
-fn written(rows: &[Row], published: &Published) -> String {
-    let titles = ["workload"].iter().chain(&OTHERS).chain(&["fgd, published", "**muster**", "gain"]);
+fn markdown(rows: &[Row], published: &Published) -> String {
+    let titles = ["workload"].iter().chain(&BASELINES).chain(&["fgd, published", "**muster**", "gain"]);
     let mut workloads: Vec<&str> = rows.iter().map(|row| row.workload.as_str()).collect();
     workloads.dedup();
     let lines = workloads.iter().map(|workload| line(rows, workload, published.get(*workload).copied()));
@@ -48,7 +48,7 @@ fn written(rows: &[Row], published: &Published) -> String {
 fn line(rows: &[Row], workload: &str, published: Option<f64>) -> Vec<String> {
     let ours = mean(rows, workload, "muster");
     let mut cells = vec![workload.to_string()];
-    cells.extend(OTHERS.map(|policy| number(mean(rows, workload, policy), 2)));
+    cells.extend(BASELINES.map(|policy| number(mean(rows, workload, policy), 2)));
     cells.push(published.map_or("–".to_string(), |percent| number(percent, 2)));
     cells.push(format!("**{}**", number(ours, 2)));
     cells.push(published.map_or("–".to_string(), |percent| format!("{:+.2}", ours - percent).replace('-', "−")));

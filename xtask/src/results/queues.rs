@@ -1,4 +1,4 @@
-//! Training queues: the mean time to the end for each recorded queue and policy.
+//! Training queues: the mean completion time for each recorded queue and policy.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,17 @@ use super::page::{number, table};
 use super::{Outcome, Plot};
 
 const TRACES: [&str; 6] = ["trace1", "trace2", "trace3", "trace1_pr", "trace2_pr", "trace3_pr"];
-/// Who is told how long jobs run, then who is not; the best of each is set in bold.
-const TOLD: [Line; 3] = [("srtf", "SRTF, told"), ("srsf", "SRSF, told"), ("muster-known", "muster, told")];
-const NOT_TOLD: [Line; 4] = [
+/// Policies that know the runtimes of jobs in advance. The best mean of each group is in bold.
+const RUNTIME_KNOWN: [Line; 3] =
+    [("srtf", "SRTF, runtime known"), ("srsf", "SRSF, runtime known"), ("muster-known", "muster, runtime known")];
+const RUNTIME_UNKNOWN: [Line; 4] = [
     ("tiresias", "Tiresias"),
     (THEMIS, "Themis, published"),
     ("las", "least attained service"),
-    ("muster", "muster, not told"),
+    ("muster", "muster, runtime unknown"),
 ];
-/// Those in the plot, by names that fit into a row; Tiresias is the measure.
-const DRAWN: [Line; 6] = [
+/// Policies in the plot, with names short enough for one line of the legend; values are relative to Tiresias.
+const PLOTTED: [Line; 6] = [
     ("muster", "muster"),
     ("las", "LAS"),
     (THEMIS, "Themis, published"),
@@ -28,10 +29,10 @@ const DRAWN: [Line; 6] = [
     ("srtf", "SRTF, told"),
     ("srsf", "SRSF, told"),
 ];
-/// It is not played here: it needs what other jobs lose by waiting.
+/// Taken from the published figures, not simulated: the policy needs the loss of other jobs by waiting.
 const THEMIS: &str = "Themis";
 
-/// A policy, and what it is called in the table.
+/// A policy and its name in the table or plot.
 type Line = (&'static str, &'static str);
 
 #[derive(Deserialize)]
@@ -42,10 +43,10 @@ struct Row {
     max_slowdown: f64,
 }
 
-/// Mean times to the end in seconds, by policy and trace.
+/// Mean completion times in seconds, by policy and trace.
 type Means = BTreeMap<(String, String), f64>;
 
-/// Every trace that figures are published for.
+/// Every trace with published figures.
 pub fn measure(bench: &Bench) -> Result<Outcome> {
     let policies = "srtf,srsf,muster-known,tiresias,las,muster";
     let traces = TRACES.join(",");
@@ -58,36 +59,39 @@ pub fn measure(bench: &Bench) -> Result<Outcome> {
             means.insert((policy.clone(), trace.clone()), mean.parse()?);
         }
     }
-    let says = "Mean completion times in percent of Tiresias, for each queue and policy";
-    let plot = Plot { file: "queues-completion.svg", says, svg: drawn(&means) };
-    Ok(Outcome { table: written(&means, &rows), plots: vec![plot] })
+    let alt_text = "Mean completion times in percent of Tiresias, for each queue and policy";
+    let plot = Plot { file: "queues-completion.svg", alt_text, svg: svg(&means) };
+    Ok(Outcome { table: markdown(&means, &rows), plots: vec![plot] })
 }
 
 fn mean(means: &Means, policy: &str, trace: &str) -> Option<f64> {
     means.get(&(policy.to_string(), trace.to_string())).copied()
 }
 
-fn written(means: &Means, rows: &[Row]) -> String {
+fn markdown(means: &Means, rows: &[Row]) -> String {
     let titles: Vec<String> = [""].iter().chain(&TRACES).map(|title| title.to_string()).collect();
     let mut lines: Vec<Vec<String>> = Vec::new();
-    for group in [&TOLD[..], &NOT_TOLD[..]] {
+    for group in [&RUNTIME_KNOWN[..], &RUNTIME_UNKNOWN[..]] {
         for (policy, name) in group {
             let cells = TRACES.map(|trace| cell(means, group, policy, trace));
             lines.push([name.to_string()].into_iter().chain(cells).collect());
         }
     }
-    let told = [("srsf", "longest in times its work: SRSF"), ("muster-known", "the same: muster, told")];
-    for (policy, name) in told {
-        let longest = TRACES.map(|trace| {
+    let slowdowns = [
+        ("srsf", "maximum slowdown: SRSF, runtime known"),
+        ("muster-known", "maximum slowdown: muster, runtime known"),
+    ];
+    for (policy, name) in slowdowns {
+        let cells = TRACES.map(|trace| {
             let row = rows.iter().find(|row| row.policy == policy && row.trace == trace);
             row.map_or(String::new(), |row| number(row.max_slowdown, 0))
         });
-        lines.push([name.to_string()].into_iter().chain(longest).collect());
+        lines.push([name.to_string()].into_iter().chain(cells).collect());
     }
     table(&titles, &lines)
 }
 
-/// In thousands of seconds, in bold if nobody of its group is better.
+/// A mean in thousands of seconds, in bold if it is the lowest of its group.
 fn cell(means: &Means, group: &[Line], policy: &str, trace: &str) -> String {
     let best = group.iter().filter_map(|(other, _)| mean(means, other, trace)).fold(f64::INFINITY, f64::min);
     match mean(means, policy, trace) {
@@ -97,17 +101,17 @@ fn cell(means: &Means, group: &[Line], policy: &str, trace: &str) -> String {
     }
 }
 
-/// In percent of Tiresias, because queues differ by more than policies.
-fn drawn(means: &Means) -> String {
-    let words = PlotLabels {
+/// Means in percent of Tiresias, because traces differ more than policies.
+fn svg(means: &Means) -> String {
+    let labels = PlotLabels {
         title: "Mean time from submission to the end, Tiresias = 100",
         x: "recorded queue",
         y: "in percent of Tiresias",
     };
-    let parts = |policy: &str| {
-        let part = |trace: &str| Some(mean(means, policy, trace)? * 100.0 / mean(means, "tiresias", trace)?);
-        TRACES.map(part).to_vec()
+    let percentages = |policy: &str| {
+        let percentage = |trace: &str| Some(mean(means, policy, trace)? * 100.0 / mean(means, "tiresias", trace)?);
+        TRACES.map(percentage).to_vec()
     };
-    let series = DRAWN.map(|(policy, name)| (name, parts(policy)));
-    bars(&words, &TRACES.map(str::to_string), &series)
+    let series = PLOTTED.map(|(policy, name)| (name, percentages(policy)));
+    bars(&labels, &TRACES.map(str::to_string), &series)
 }

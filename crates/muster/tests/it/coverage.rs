@@ -13,7 +13,7 @@ const SUITES: [&str; 12] = [
     "laws",
     "make lint",
     "make python-test",
-    "model",
+    "naive_planner",
     "scenarios",
     "store contract",
     "store golden journal",

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
-T = TypeVar("T", bound="Shown")
+T = TypeVar("T", bound="ApiObject")
 
 
 @dataclass(frozen=True)
-class Shown:
+class ApiObject:
     """An object of the API."""
 
-    _nested: ClassVar[Mapping[str, type[Shown]]] = {}
+    _nested: ClassVar[Mapping[str, type[ApiObject]]] = {}
     """Fields that are objects of the API themselves, or lists of them."""
 
     extra: dict[str, Any] = field(default_factory=dict, kw_only=True)
@@ -22,23 +22,23 @@ class Shown:
     @classmethod
     def read(cls: type[T], json: Any) -> T:
         """From JSON. A missing field has its default; an unknown field is kept in `extra`."""
-        given = dict(json) if isinstance(json, Mapping) else {}
-        names = [one.name for one in fields(cls) if one.name != "extra"]
-        known = {name: cls._inside(name, given.pop(name)) for name in names if name in given}
-        return cls(**known, extra=given)
+        unread = dict(json) if isinstance(json, Mapping) else {}
+        names = [item.name for item in fields(cls) if item.name != "extra"]
+        known = {name: cls._parse_field(name, unread.pop(name)) for name in names if name in unread}
+        return cls(**known, extra=unread)
 
     @classmethod
-    def _inside(cls, name: str, value: Any) -> Any:
-        kind = cls._nested.get(name)
-        if kind is None:
+    def _parse_field(cls, name: str, value: Any) -> Any:
+        object_type = cls._nested.get(name)
+        if object_type is None:
             return value
         if isinstance(value, list):
-            return [kind.read(item) for item in value]
-        return value if value is None else kind.read(value)
+            return [object_type.read(item) for item in value]
+        return value if value is None else object_type.read(value)
 
 
 @dataclass(frozen=True)
-class Submitted(Shown):
+class Submitted(ApiObject):
     """The response to a submission. The job is durable."""
 
     job_id: str = ""
@@ -47,14 +47,14 @@ class Submitted(Shown):
 
 
 @dataclass(frozen=True)
-class Done(Shown):
+class Done(ApiObject):
     """The response to a command without other data."""
 
     message: str = ""
 
 
 @dataclass(frozen=True)
-class Reason(Shown):
+class Reason(ApiObject):
     """One reason why a job waits."""
 
     reason: str = ""
@@ -66,7 +66,7 @@ class Reason(Shown):
 
 
 @dataclass(frozen=True)
-class Task(Shown):
+class Task(ApiObject):
     """A task group: tasks of a gang with the same resources."""
 
     name: str = ""
@@ -85,10 +85,10 @@ _ENDED = ("completed", "failed", "cancelled")
 
 
 @dataclass(frozen=True)
-class Job(Shown):
+class Job(ApiObject):
     """A job: its state and its specification. Fields that lists leave out have their default."""
 
-    _nested: ClassVar[Mapping[str, type[Shown]]] = {"reasons": Reason, "tasks": Task}
+    _nested: ClassVar[Mapping[str, type[ApiObject]]] = {"reasons": Reason, "tasks": Task}
 
     id: str = ""
     tenant_id: str = ""
@@ -160,7 +160,7 @@ class Job(Shown):
 
 
 @dataclass(frozen=True)
-class ExpectedStart(Shown):
+class ExpectedStart(ApiObject):
     """The forecast start range of a job."""
 
     to: str = ""
@@ -172,7 +172,7 @@ class ExpectedStart(Shown):
 
 
 @dataclass(frozen=True)
-class SoonerWith(Shown):
+class SoonerWith(ApiObject):
     """A remedy: a change to the job that would start it now."""
 
     words: str = ""
@@ -181,7 +181,7 @@ class SoonerWith(Shown):
 
 
 @dataclass(frozen=True)
-class Ahead(Shown):
+class Ahead(ApiObject):
     """A job that is ahead in the queue."""
 
     job_id: str = ""
@@ -191,10 +191,10 @@ class Ahead(Shown):
 
 
 @dataclass(frozen=True)
-class WaitNote(Shown):
+class WaitNote(ApiObject):
     """The reasons of a wait from one time on."""
 
-    _nested: ClassVar[Mapping[str, type[Shown]]] = {"reasons": Reason}
+    _nested: ClassVar[Mapping[str, type[ApiObject]]] = {"reasons": Reason}
 
     at: str = ""
     at_ms: int = 0
@@ -202,7 +202,7 @@ class WaitNote(Shown):
 
 
 @dataclass(frozen=True)
-class Holder(Shown):
+class Holder(ApiObject):
     """A job that holds GPUs for which another job waits."""
 
     job_id: str = ""
@@ -215,7 +215,7 @@ class Holder(Shown):
 
 
 @dataclass(frozen=True)
-class JobPhase(Shown):
+class JobPhase(ApiObject):
     """One phase of a job: a wait, an attempt, or the end of one."""
 
     phase: str = ""
@@ -226,10 +226,10 @@ class JobPhase(Shown):
 
 
 @dataclass(frozen=True)
-class Why(Shown):
+class Why(ApiObject):
     """Why a job waits, or its state if it does not wait."""
 
-    _nested: ClassVar[Mapping[str, type[Shown]]] = {
+    _nested: ClassVar[Mapping[str, type[ApiObject]]] = {
         "reasons": Reason,
         "expected_start": ExpectedStart,
         "sooner_with": SoonerWith,
