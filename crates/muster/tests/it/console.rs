@@ -16,7 +16,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 /// Printed after each command, followed by its exit code.
 const END_MARKER: &str = "@@session@@";
 
-/// `until_state JOB PHASE` waits until the job is in that phase.
+/// `until_state JOB PHASE` waits until the job is in that phase, `until_planned JOB` until a planning round has considered it.
 const HELPERS: &str = r#"
 until_state() {
   for i in $(seq 200); do
@@ -24,6 +24,13 @@ until_state() {
     sleep 0.1
   done
   echo "$1 did not become $2"; muster show "$1"; return 1
+}
+until_planned() {
+  for i in $(seq 200); do
+    if ! muster why "$1" -o json | grep -q '"reason": "Considering"'; then return 0; fi
+    sleep 0.1
+  done
+  echo "no planning round considered $1"; muster why "$1"; return 1
 }
 "#;
 
