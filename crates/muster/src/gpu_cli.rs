@@ -9,14 +9,14 @@ use hyper::Method;
 use muster_core::JobId;
 use muster_protocol::cluster::ClusterStatus;
 use muster_protocol::input::Priority;
-use muster_protocol::job::{Job, JobList, JobState, JobSummary};
+use muster_protocol::job::{Job, JobList, JobSummary};
 use muster_protocol::submit::{Acknowledgement, SubmitJob, Submitted};
 use muster_protocol::tenant::{Tenant, TenantSpec};
 
 use crate::client::{Client, RequestTarget, new_idempotency_key};
 use crate::connection::{Connection, ConnectionArgs};
 use crate::error::{CliError, CommandResult, Exit, ExitStatus};
-use crate::jobs;
+use crate::jobs::{self, state_name};
 use crate::output::{self, Card, Column, ListArgs};
 use crate::{gpu_share_display, units};
 
@@ -219,15 +219,4 @@ fn create_tenant(client: &Client, args: TenantArgs) -> Result<(), CliError> {
     };
     let tenant: Tenant = client.send(Method::POST, RequestTarget::new("tenants"), &spec)?;
     output::print_stdout(&format!("✓ Tenant created successfully!\nTenant ID: {}\nName: {}\n", tenant.id, tenant.name))
-}
-
-fn state_name(state: JobState) -> &'static str {
-    match state {
-        JobState::Pending => "pending",
-        JobState::Running => "running",
-        JobState::Completed => "completed",
-        JobState::Failed => "failed",
-        JobState::Preempted => "preempted",
-        JobState::Cancelled => "cancelled",
-    }
 }

@@ -110,3 +110,15 @@ fn own_outcome_text(job: &JobSummary) -> String {
     let because = if job.message.is_empty() { String::new() } else { format!(": {}", job.message) };
     format!("{} {}{because}", job.id, job.phase.to_lowercase())
 }
+
+/// The name of a state in the API.
+pub fn state_name(state: JobState) -> &'static str {
+    match state {
+        JobState::Pending => "pending",
+        JobState::Running => "running",
+        JobState::Completed => "completed",
+        JobState::Failed => "failed",
+        JobState::Preempted => "preempted",
+        JobState::Cancelled => "cancelled",
+    }
+}

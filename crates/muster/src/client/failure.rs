@@ -64,10 +64,10 @@ impl CallFailure {
     /// The message and exit code. A server that cannot be reached may be restarting: transient for commands that poll.
     pub fn into_error(self, server: &str) -> CliError {
         let is_transient = self.is_transient() || matches!(self, CallFailure::Unreachable(_));
-        CliError { is_transient, ..self.to_message(server) }
+        CliError { is_transient, ..self.into_message(server) }
     }
 
-    fn to_message(self, server: &str) -> CliError {
+    fn into_message(self, server: &str) -> CliError {
         match self {
             CallFailure::Unreachable(why) => CliError::new(Exit::Unreachable, format!("cannot reach {server}: {why}"))
                 .hint("start a server with `muster dev`, or name another with `--server` or MUSTER_SERVER"),

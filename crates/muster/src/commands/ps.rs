@@ -78,7 +78,7 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
     // Unknown columns are refused before a request is sent.
     output::check_columns(&args.list, &COLUMNS)?;
     loop {
-        let list = pages::fetch_jobs(&client, &args)?;
+        let list = pages::fetch_jobs(&args, &mut |page| client.get(page))?;
         if args.watch && options.terminal {
             output::print_stdout(CLEAR_SCREEN)?;
         }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use muster_protocol::job::{JobList, JobSummary};
 
 use super::{Args, ROWS_DEFAULT};
-use crate::client::{Client, RequestTarget};
+use crate::client::RequestTarget;
 use crate::error::CliError;
+use crate::jobs::state_name;
 use crate::output::Format;
 
 /// Maximum number of rows in a response of the server.
@@ -16,12 +17,15 @@ const STATE_GROUPS: [&[&str]; 3] = [&["running"], &["pending", "preempted"], &["
 /// Column titles, in lower case, whose sort key has another name in the API.
 const SORT_COLUMN_ALIASES: [(&str, &str); 2] = [("prio", "priority"), ("attempt", "attempts")];
 
-/// The jobs to print, in the order of printing.
-pub fn fetch_jobs(client: &Client, args: &Args) -> Result<JobList, CliError> {
+/// Requests one page of the list.
+pub type GetPage<'a> = dyn FnMut(RequestTarget) -> Result<JobList, CliError> + 'a;
+
+/// The jobs to print, in the order of printing. `get` requests one page.
+pub fn fetch_jobs(args: &Args, get: &mut GetPage) -> Result<JobList, CliError> {
     let limit = args.list.row_limit(ROWS_DEFAULT);
     match &args.list.sort {
-        Some(by) => fetch_sorted(client, args, by, limit),
-        None => fetch_running_first(client, args, limit),
+        Some(by) => fetch_sorted(args, by, limit, get),
+        None => fetch_running_first(args, limit, get),
     }
 }
 
@@ -47,60 +51,96 @@ fn wanted_states(args: &Args) -> Vec<String> {
     groups.iter().flat_map(|states| states.iter()).map(|state| state.to_string()).collect()
 }
 
-/// Group of states by group, newest first in each. Every page is cheap, however long the queue is.
-fn fetch_running_first(client: &Client, args: &Args, limit: usize) -> Result<JobList, CliError> {
+/// Running jobs first, newest first in each group of states.
+///
+/// A job that starts or is preempted between two requests must not be missed by both, so all states are requested
+/// together and sorted here. Only a list that is cut at `rows_max` is requested group by group: each page is cheap,
+/// however long the queue is.
+fn fetch_running_first(args: &Args, rows_max: usize, get: &mut GetPage) -> Result<JobList, CliError> {
     let wanted = wanted_states(args);
-    let known = |state: &String| STATE_GROUPS.iter().any(|group| group.contains(&state.as_str()));
-    let mut list = JobList { jobs: Vec::new(), total: 0, next_cursor: None };
-    let mut seen = BTreeSet::new();
-    // Unknown states are sent too: the server refuses them with a hint.
-    let unknown: Vec<&str> = wanted.iter().filter(|state| !known(state)).map(String::as_str).collect();
-    let groups = STATE_GROUPS.map(|group| group.iter().copied().filter(|state| wanted.iter().any(|w| w == state)));
-    let groups = groups.map(Iterator::collect::<Vec<&str>>).into_iter().chain([unknown]);
-    for states in groups.filter(|states| !states.is_empty()) {
-        let target = jobs_target(args).query("state", states.join(","));
-        list.total += append_pages(client, &target, limit, &mut list.jobs, &mut seen)?;
+    let mut all_states = JobRows::new(rows_max);
+    all_states.append(&jobs_target(args).query("state", wanted.join(",")), get)?;
+    if all_states.complete {
+        all_states.jobs.sort_by_key(|job| state_group(job, &wanted));
+        return Ok(all_states.into_list());
     }
-    Ok(list)
+    let mut by_group = JobRows::new(rows_max);
+    for group in STATE_GROUPS {
+        let states: Vec<&str> = group.iter().copied().filter(|state| wanted.iter().any(|w| w == state)).collect();
+        if !states.is_empty() {
+            by_group.append(&jobs_target(args).query("state", states.join(",")), get)?;
+        }
+    }
+    Ok(by_group.into_list())
 }
 
-/// Appends pages until there are `rows_max` rows; returns the number of matching jobs. A job that changes its state
-/// meanwhile, and an array with jobs in several states, is added once.
-fn append_pages(
-    client: &Client,
-    target: &RequestTarget,
+/// The first group of states that a job, or any task of an array in a wanted state, is in.
+fn state_group(job: &JobSummary, wanted: &[String]) -> usize {
+    let in_state = |state: &&str| match &job.array_tasks {
+        Some(array) => array.by_state.contains_key(*state) && wanted.iter().any(|wanted| wanted == state),
+        None => state_name(job.state) == *state,
+    };
+    STATE_GROUPS.iter().position(|group| group.iter().any(&in_state)).unwrap_or(STATE_GROUPS.len())
+}
+
+/// Rows collected page by page.
+struct JobRows {
+    jobs: Vec<JobSummary>,
+    seen: BTreeSet<String>,
     rows_max: usize,
-    jobs: &mut Vec<JobSummary>,
-    seen: &mut BTreeSet<String>,
-) -> Result<u64, CliError> {
-    let mut cursor: Option<String> = None;
-    loop {
-        let limit = rows_max.saturating_sub(jobs.len()).clamp(1, PAGE_MAX);
-        let page: JobList = client.get(target.clone().query("limit", limit).query_if_some("cursor", cursor.take()))?;
-        let new = page.jobs.into_iter().filter(|job| seen.insert(job.id.clone()));
-        jobs.extend(new.take(rows_max.saturating_sub(jobs.len())));
-        match page.next_cursor.filter(|_| jobs.len() < rows_max) {
-            Some(next) => cursor = Some(next),
-            None => return Ok(page.total),
+    /// Matching jobs of all requests.
+    total: u64,
+    /// Whether the last request was followed to its last page.
+    complete: bool,
+}
+
+impl JobRows {
+    fn new(rows_max: usize) -> JobRows {
+        JobRows { jobs: Vec::new(), seen: BTreeSet::new(), rows_max, total: 0, complete: false }
+    }
+
+    /// Append pages until there are `rows_max` rows. A job that changes its state meanwhile, and an array with jobs in
+    /// several states, is added once.
+    fn append(&mut self, target: &RequestTarget, get: &mut GetPage) -> Result<(), CliError> {
+        let mut cursor: Option<String> = None;
+        loop {
+            let left = self.rows_max.saturating_sub(self.jobs.len());
+            let page_target = target.clone().query("limit", left.clamp(1, PAGE_MAX));
+            let page = get(page_target.query_if_some("cursor", cursor.take()))?;
+            let new = page.jobs.into_iter().filter(|job| self.seen.insert(job.id.clone()));
+            self.jobs.extend(new.take(left));
+            self.complete = page.next_cursor.is_none();
+            match page.next_cursor.filter(|_| self.jobs.len() < self.rows_max) {
+                Some(next) => cursor = Some(next),
+                None => {
+                    self.total += page.total;
+                    return Ok(());
+                }
+            }
         }
+    }
+
+    fn into_list(self) -> JobList {
+        JobList { jobs: self.jobs, total: self.total, next_cursor: None }
     }
 }
 
 /// Pages of a list that the server sorts.
-fn fetch_sorted(client: &Client, args: &Args, by: &str, rows_max: usize) -> Result<JobList, CliError> {
+fn fetch_sorted(args: &Args, by: &str, rows_max: usize, get: &mut GetPage) -> Result<JobList, CliError> {
     let (minus, title) = by.strip_prefix('-').map_or(("", by), |title| ("-", title));
     let title = title.to_ascii_lowercase();
     let key = SORT_COLUMN_ALIASES.iter().find(|(column, _)| *column == title).map_or(title.as_str(), |(_, key)| *key);
     let by_id = key == "id";
     let target = jobs_target(args).query("state", wanted_states(args).join(",")).query("sort", format!("{minus}{key}"));
-    let mut list = JobList { jobs: Vec::new(), total: 0, next_cursor: None };
     if by_id {
-        list.total = append_pages(client, &target, rows_max, &mut list.jobs, &mut BTreeSet::new())?;
-        return Ok(list);
+        let mut rows = JobRows::new(rows_max);
+        rows.append(&target, get)?;
+        return Ok(rows.into_list());
     }
+    let mut list = JobList { jobs: Vec::new(), total: 0, next_cursor: None };
     loop {
         let limit = rows_max.saturating_sub(list.jobs.len()).clamp(1, PAGE_MAX);
-        let page: JobList = client.get(target.clone().query("limit", limit).query("offset", list.jobs.len()))?;
+        let page = get(target.clone().query("limit", limit).query("offset", list.jobs.len()))?;
         (list.total, list.next_cursor) = (page.total, None);
         let last = page.jobs.len() < limit;
         list.jobs.extend(page.jobs);
@@ -117,4 +157,66 @@ fn jobs_target(args: &Args) -> RequestTarget {
         .query_if_some("group", is_table.then_some("array"))
         .query_if_some("tenant_id", args.tenant.as_ref())
         .query_if_some("user", args.user.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct PsCommand {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn ps(words: &[&str]) -> Args {
+        PsCommand::parse_from([&["ps"], words].concat()).args
+    }
+
+    fn job(id: &str, state: &str) -> JobSummary {
+        let job = serde_json::json!({
+            "id": id, "job_id": id, "state": state, "phase": "", "message": "", "name": "train",
+            "tenant_id": "default", "user": "ann", "priority": 500, "labels": {}, "nodes": [],
+            "gpu_count": 1, "gpu_memory_mb": 0, "cpu_cores": 1, "memory_mb": 1,
+            "submitted_at": "", "submitted_at_ms": 0, "gpu_hours": 0.0, "cost": 0.0,
+            "attempts": 0, "preempted_count": 0, "restart_count": 0, "requeue_count": 0,
+        });
+        muster_json::from_str(&job.to_string()).unwrap()
+    }
+
+    /// A server with two jobs; after each request the waiting job runs and the running one was preempted, or back.
+    fn changing_server(limit_reached: bool) -> impl FnMut(RequestTarget) -> Result<JobList, CliError> {
+        let mut requests = 0;
+        move |target| {
+            let (first, second) = if requests % 2 == 0 { ("pending", "running") } else { ("running", "preempted") };
+            requests += 1;
+            let all = [job("job-2", second), job("job-1", first)];
+            let target = target.to_string();
+            let jobs: Vec<JobSummary> = all.into_iter().filter(|job| target.contains(state_name(job.state))).collect();
+            let next_cursor = limit_reached.then(|| "job-1".to_string());
+            Ok(JobList { total: jobs.len() as u64, jobs, next_cursor })
+        }
+    }
+
+    #[test]
+    fn a_job_that_changes_its_state_between_requests_is_listed() {
+        let list = fetch_jobs(&ps(&[]), &mut changing_server(false)).unwrap();
+        let ids: Vec<&str> = list.jobs.iter().map(|job| job.id.as_str()).collect();
+        assert_eq!(ids, ["job-2", "job-1"], "running first");
+        assert_eq!(list.total, 2);
+    }
+
+    #[test]
+    fn running_jobs_come_first_in_a_list_that_is_cut() {
+        let mut requests = Vec::new();
+        let mut server = changing_server(true);
+        let limited = ps(&["--limit", "1"]);
+        let list = fetch_jobs(&limited, &mut |target| {
+            requests.push(target.to_string());
+            server(target)
+        });
+        assert_eq!(list.unwrap().jobs[0].state, muster_protocol::job::JobState::Running);
+        assert!(requests[1].ends_with("state=running&limit=1"), "{requests:?}");
+    }
 }
