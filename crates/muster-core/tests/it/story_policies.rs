@@ -67,7 +67,7 @@ fn rules(variant: usize) -> Rules {
         pool("any", &[], 100, 0),
     ];
     let values = ["critical", "high", "normal", "low"].map(str::to_string).to_vec();
-    let order = Rule::Priority { label: "job_priority".to_string(), values: values };
+    let order = Rule::Priority { label: "job_priority".to_string(), values };
     let spare = |threshold: &str| Rule::Preemption { allow: true, priority_threshold: Some(threshold.to_string()) };
     let balance = |metric, strategy| Rule::Balance { metric, strategy };
     let layout = |strategy| Rule::Distribution { strategy };

@@ -77,8 +77,8 @@ pub async fn report(
         from: rfc3339(from_ms),
         to: rfc3339(to_ms),
         by: by_name.to_string(),
-        rows: rows.into_iter().map(UsageSum::to_api).collect(),
-        total: UsageSum { key: "total".to_string(), ..total }.to_api(),
+        rows: rows.into_iter().map(UsageSum::into_api).collect(),
+        total: UsageSum { key: "total".to_string(), ..total }.into_api(),
         includes_running,
     }))
 }
@@ -140,7 +140,7 @@ impl UsageSum {
         self.charge += row.charge;
     }
 
-    fn to_api(self) -> Usage {
+    fn into_api(self) -> Usage {
         Usage {
             key: self.key,
             attempts: self.attempts,

@@ -23,7 +23,7 @@ const GPUS_PER_TYPE: [usize; GPU_KINDS] = [36; GPU_KINDS];
 pub struct GavelTrace {
     job_types: Vec<JobType>,
     /// Mean hours to completion of blind and of aware sharing, by jobs per hour with one decimal.
-    published: BTreeMap<String, (Option<f64>, Option<f64>)>,
+    published: BTreeMap<String, PublishedHours>,
 }
 
 /// The results of one arrival rate.
@@ -92,8 +92,11 @@ fn read_job_types(table: &CsvTable) -> Result<Vec<JobType>, TraceError> {
     Ok(known.map(|speeds| JobType { speeds: speeds.map(|speed| speed / speeds[0]) }).collect())
 }
 
-/// The published means of max-min fairness for jobs with one GPU.
-fn read_published(table: &CsvTable) -> Result<BTreeMap<String, (Option<f64>, Option<f64>)>, TraceError> {
+/// Published mean completion times in hours: without and with throughput-aware shares.
+type PublishedHours = (Option<f64>, Option<f64>);
+
+/// The published means of max-min fairness for jobs with one GPU, by arrival rate.
+fn read_published(table: &CsvTable) -> Result<BTreeMap<String, PublishedHours>, TraceError> {
     let mut published = BTreeMap::new();
     for row in table.rows() {
         let row = row?;

@@ -169,7 +169,7 @@ fn place(draft: &Draft, candidate: &GroupCandidate, spaces: &mut [(&NodeId, Reso
             candidate.request.match_for(&draft.space.resources.entry(node)?.kind).filter(|found| found.holds_gang)?;
         let usable = draft.reservations.usable(node, *space, candidate.end, Some(candidate.job))?;
         let placement =
-            Placement::on_one_node(&candidate.request, *node, found, &candidate.request.assign(found, usable)?);
+            Placement::on_one_node(&candidate.request, node, found, &candidate.request.assign(found, usable)?);
         let taken =
             placement.taken(&candidate.request).values().fold(ResourceVec::default(), |sum, taken| sum.plus(*taken));
         *space = space.minus(taken);
