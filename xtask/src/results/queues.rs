@@ -25,9 +25,9 @@ const PLOTTED: [Line; 6] = [
     ("muster", "muster"),
     ("las", "LAS"),
     (THEMIS, "Themis, published"),
-    ("muster-known", "muster, told"),
-    ("srtf", "SRTF, told"),
-    ("srsf", "SRSF, told"),
+    ("muster-known", "muster, oracle"),
+    ("srtf", "SRTF, oracle"),
+    ("srsf", "SRSF, oracle"),
 ];
 /// Taken from the published figures, not simulated: the policy needs the loss of other jobs by waiting.
 const THEMIS: &str = "Themis";

@@ -21,7 +21,8 @@ impl RecentRuntimes {
 
     /// Median and longest; `None` below three runtimes.
     pub fn median_and_longest_ms(&self) -> Option<(i64, i64)> {
-        let mut known = self.newest[RecentRuntimes::KEPT - usize::from(self.count)..].to_vec();
+        let mut newest = self.newest;
+        let known = &mut newest[RecentRuntimes::KEPT - usize::from(self.count)..];
         known.sort_unstable();
         let longest = *known.last().filter(|_| known.len() >= 3)?;
         Some((known[known.len() / 2], longest))
