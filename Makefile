@@ -4,7 +4,7 @@ BIN   := bin
 FACES := scheduler gpu-cli agent star
 VENV  := python/.venv
 
-.PHONY: build dist run test policy-test python python-test demo soak bench results lint fmt docs criteria clean
+.PHONY: build dist run test policy-test python python-test demo demo-cluster soak bench results lint fmt docs criteria clean
 
 build: ## bin/muster, and links for its other command names
 	$(CARGO) build --release --locked --package muster
@@ -42,7 +42,10 @@ $(VENV)/bin/pip:
 demo: build ## a scripted tour
 	scripts/demo.sh
 
-criteria: ## the success criteria of the commissioning document, one line each; needs PostgreSQL
+demo-cluster: build ## a tour of three machines in network namespaces: a gang, and failing agents, leader and network
+	scripts/demo-cluster.sh
+
+criteria: ## the success criteria of the specification, one line each; needs PostgreSQL
 	MUSTER_CRITERIA=1 $(CARGO) test --quiet --locked --package muster --test it criteria:: -- --format pretty
 
 soak: build ## simulated clusters with injected faults: SEEDS= (how many), FIRST= (first seed), STEPS= (per seed)

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,8 @@ class Server:
     """A server that runs until the end of the test."""
 
     url: str
+    grpc: str
+    """The target of gRPC channels, such as `127.0.0.1:50051`."""
     data_dir: Path
     process: subprocess.Popen[str]
 
@@ -102,14 +104,17 @@ def launch(
         text=True,
     )
     assert process.stdout
-    addresses = (
-        line.removeprefix("muster serves ").strip() for line in process.stdout if "muster serves" in line
-    )
-    url = next(addresses, None)
-    assert url, f"the server did not start:\n{(data_dir.parent / 'server.log').read_text()}"
+    url = announced(process.stdout, "muster serves ")
+    grpc = announced(process.stdout, "gRPC at ")
+    assert url and grpc, f"the server did not start:\n{(data_dir.parent / 'server.log').read_text()}"
     # Drain standard output, so that the server never blocks on it.
     threading.Thread(target=lambda out: [None for _ in out], args=(process.stdout,), daemon=True).start()
-    return Server(url, data_dir, process)
+    return Server(url, grpc.split("://")[1], data_dir, process)
+
+
+def announced(lines: Iterable[str], prefix: str) -> str | None:
+    """The rest of the next line with this prefix."""
+    return next((line.split(prefix)[1].strip() for line in lines if line.strip().startswith(prefix)), None)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The engine of the commissioning document, requirement by requirement."""
+"""The engine of the specification, requirement by requirement."""
 
 from __future__ import annotations
 

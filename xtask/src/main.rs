@@ -65,8 +65,8 @@ fn bless() -> Result<()> {
     run(Command::new("cargo").args(["test", "--workspace", "--locked"]).env("BLESS", "1"))
 }
 
-/// Run something, without what `cargo run` says of this crate: build scripts of others look at it, and would be run anew
-/// with all that depends on them.
+/// Run a command without the variables that `cargo run` sets for this crate: build scripts of dependencies read them,
+/// so cargo would repeat those scripts and rebuild all crates that depend on them.
 fn run(command: &mut Command) -> Result<()> {
     let ours = std::env::vars_os().map(|(name, _)| name).filter(|name| is_of_this_crate(&name.to_string_lossy()));
     for name in ours {

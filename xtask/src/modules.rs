@@ -1,14 +1,21 @@
 //! The module graph of every crate, and its layers.
 //!
 //! The root of a crate declares its modules in groups separated by blank lines. Each group is a layer: a module imports only from
-//! layers above its own in the file, and from its own layer without a cycle. The check fails on every other import and prints the
-//! line that contains it. The graph of each crate is drawn into `ARCHITECTURE.md`.
+//! layers above its own in the file, and from its own layer without a cycle. The modules inside a module import each other without
+//! a cycle, at every level (`cycles.rs`). The check fails on every other import and prints the line that contains it. The graph of
+//! each crate is drawn into `ARCHITECTURE.md`.
+
+mod cycles;
+mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+
+use cycles::Cycle;
+use imports::{Arrow, Import, Modules};
 
 /// The file and the markers between which the graphs are drawn.
 const DRAWN_IN: &str = "ARCHITECTURE.md";
@@ -20,14 +27,8 @@ struct Graph {
     /// The lowest layer first.
     layers: Vec<Vec<String>>,
     imports: BTreeMap<String, BTreeMap<String, Import>>,
-}
-
-/// The first line of a module that names another one.
-#[derive(Clone)]
-struct Import {
-    file: PathBuf,
-    line: usize,
-    code: String,
+    /// Among the modules inside a module.
+    cycles: Vec<Cycle>,
 }
 
 /// Print the imports of every module.
@@ -51,8 +52,14 @@ pub fn check(root: &Path) -> Result<()> {
             writeln!(problems, "{name}: `{module}` imports `{other}`, which is not below it")?;
             writeln!(problems, "  {}:{line}: {code}", file.display())?;
         }
+        for Cycle { inside, arrows } in &graph.cycles {
+            writeln!(problems, "{name}: modules inside `{inside}` import each other")?;
+            for (module, other, Import { file, line, code }) in arrows {
+                writeln!(problems, "  `{module}` imports `{other}`: {}:{line}: {code}", file.display())?;
+            }
+        }
     }
-    if problems.is_empty() { Ok(()) } else { bail!("imports against the layers of a crate\n{problems}") }
+    if problems.is_empty() { Ok(()) } else { bail!("imports against the layers of a crate, or in a cycle\n{problems}") }
 }
 
 /// `ARCHITECTURE.md` with the graphs of today.
@@ -85,33 +92,21 @@ impl Graph {
     fn of(source: &Path) -> Result<Option<Graph>> {
         let entry = ["lib.rs", "main.rs"].iter().map(|name| source.join(name)).find(|path| path.exists());
         let Some(entry) = entry else { return Ok(None) };
-        let text = std::fs::read_to_string(&entry)?;
-        let mut graph = Graph { layers: declared_layers(&text), imports: BTreeMap::new() };
-        let re_exports = re_exports(&text);
-        for file in crate::rust_files(source)? {
-            graph.add_file(source, &file, &re_exports)?;
+        let layers = declared_layers(&std::fs::read_to_string(&entry)?);
+        let mut graph = Graph { layers, imports: BTreeMap::new(), cycles: Vec::new() };
+        let arrows = Modules::read(source, &entry)?.arrows();
+        for Arrow { from, to, import } in &arrows {
+            graph.add(top_level(from), top_level(to), import);
         }
+        graph.cycles = cycles::cycles(&arrows);
         Ok(Some(graph))
     }
 
-    fn add_file(&mut self, source: &Path, file: &Path, re_exports: &BTreeMap<String, String>) -> Result<()> {
-        let relative = file.strip_prefix(source)?;
-        let is_test = |part: &std::ffi::OsStr| part == "tests.rs" || part == "tests";
-        let first = relative.iter().next().unwrap_or_default().to_string_lossy().into_owned();
-        let module = first.trim_end_matches(".rs").to_string();
-        if self.layer_of(&module).is_none() || relative.iter().any(is_test) {
-            return Ok(());
+    fn add(&mut self, module: &str, other: &str, import: &Import) {
+        if module != other && self.layer_of(module).is_some() && self.layer_of(other).is_some() {
+            let imports = self.imports.entry(module.to_string()).or_default();
+            imports.entry(other.to_string()).or_insert_with(|| import.clone());
         }
-        let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-        for (line, name, code) in names_after_crate(&text) {
-            let other = re_exports.get(&name).unwrap_or(&name);
-            if *other != module && self.layer_of(other).is_some() {
-                let import = Import { file: file.to_path_buf(), line, code: code.to_string() };
-                let imports = self.imports.entry(module.clone()).or_default();
-                imports.entry(other.clone()).or_insert(import);
-            }
-        }
-        Ok(())
     }
 
     fn layer_of(&self, module: &str) -> Option<usize> {
@@ -208,34 +203,8 @@ fn declared_module(line: &str) -> Option<&str> {
     rest.strip_prefix("mod ")?.strip_suffix(';')
 }
 
-/// Names that the root of a crate re-exports, with the module each comes from: `pub use event::Event;`.
-fn re_exports(text: &str) -> BTreeMap<String, String> {
-    let mut names = BTreeMap::new();
-    for line in text.replace('\n', " ").split(';') {
-        let Some((_, path)) = line.split_once("pub use ") else { continue };
-        let Some((module, rest)) = path.split_once("::") else { continue };
-        for name in rest.trim_matches(['{', '}', ' ']).split(',') {
-            let name = name.rsplit("::").next().unwrap_or(name).trim_matches(['{', '}', ' ']).to_string();
-            names.insert(name, module.trim().to_string());
-        }
-    }
-    names
-}
-
-/// The first name of every path that begins at the crate, with its line. Comments and tests do not count.
-fn names_after_crate(text: &str) -> Vec<(usize, String, &str)> {
-    let mut names = Vec::new();
-    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    for (number, line) in (1..).zip(code.lines()) {
-        let code = line.split("//").next().unwrap_or_default();
-        for path in code.split("crate::").skip(1) {
-            let grouped = path.strip_prefix('{').map(|group| group.split(", ").collect());
-            let firsts: Vec<&str> = grouped.unwrap_or_else(|| vec![path]);
-            let end = |name: &str| name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
-            names.extend(firsts.into_iter().map(|name| (number, name[..end(name)].to_string(), line.trim())));
-        }
-    }
-    names
+fn top_level(module: &str) -> &str {
+    module.split("::").next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -244,7 +213,7 @@ mod tests {
 
     fn graph(layers: &[&[&str]], imports: &[(&str, &str)]) -> Graph {
         let layers = layers.iter().map(|layer| layer.iter().map(|one| one.to_string()).collect()).collect();
-        let mut graph = Graph { layers, imports: BTreeMap::new() };
+        let mut graph = Graph { layers, imports: BTreeMap::new(), cycles: Vec::new() };
         for (from, to) in imports {
             let import = Import { file: PathBuf::from(from), line: 1, code: format!("use crate::{to};") };
             graph.imports.entry(from.to_string()).or_default().insert(to.to_string(), import);
@@ -275,20 +244,15 @@ mod tests {
     }
 
     #[test]
-    fn a_drawing_leaves_out_what_another_import_reaches() {
+    fn a_drawing_omits_transitive_imports() {
         let layers: &[&[&str]] = &[&["ids"], &["job"], &["state"]];
         let graph = graph(layers, &[("state", "job"), ("state", "ids"), ("job", "ids")]);
         assert_eq!(graph.draw("core"), "core\n  state -> job\n  ·\n  job -> ids\n  ·\n  ids\n\n");
     }
 
     #[test]
-    fn layers_and_imports_are_read_from_the_code_alone() {
-        let root = "pub mod a;\nmod b;\n\n// above\npub(crate) mod c;\n\npub use a::A;\npub use c::d::{E,\n    F};";
+    fn layers_are_read_from_the_groups_of_declarations() {
+        let root = "pub mod a;\nmod b;\n\n// above\npub(crate) mod c;\n\npub use a::A;";
         assert_eq!(declared_layers(root), [vec!["a", "b"], vec!["c"]]);
-        let names = re_exports(root);
-        assert_eq!((names["A"].as_str(), names["E"].as_str(), names["F"].as_str()), ("a", "c", "c"));
-        let text = "use crate::ids::JobId; // not crate::plan\nlet x = crate::{node::Gpu, job};\n#[cfg(test)]\nmod tests {\nuse crate::state;";
-        let names: Vec<String> = names_after_crate(text).into_iter().map(|(_, name, _)| name).collect();
-        assert_eq!(names, ["ids", "node", "job"]);
     }
 }

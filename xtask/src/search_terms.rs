@@ -1,7 +1,10 @@
-//! The search test: a person who knows Slurm or Kubernetes greps for a term of the field and must land in the right file.
+//! The search test: a person who knows Slurm or Kubernetes greps for a term of the field and must land in the right
+//! file.
 //!
-//! For each term at most three files of the sources carry it in their name or in the first line of their documentation, and one
-//! of them is the file that implements the term. A spelling with a slash (`place/multi_node`) includes the folder.
+//! For each term at most three source files carry a spelling of it in their name or in the first line of their
+//! documentation, and one of them is the file that implements the term. Two spellings are narrower than their word,
+//! because the names of more files contain it: `savepoint.rs` (each database has a `savepoints.rs`) and `numa node` (the
+//! files of `muster bench numa`).
 
 use std::path::Path;
 
@@ -30,17 +33,30 @@ const TERMS: &[SearchTerm] = &[
         "crates/muster-core/src/estimate/runtime_model.rs",
     ),
     term("victim selection", &["victim"], "crates/muster-core/src/planner/preempt/victims.rs"),
-    term("multi-node gang placement", &["place/multi_node"], "crates/muster-core/src/planner/place/multi_node.rs"),
-    term("multi-node gang preemption", &["preempt/multi_node"], "crates/muster-core/src/planner/preempt/multi_node.rs"),
-    term("leader epoch", &["leader_epoch", "leader epoch"], "crates/muster-store/src/leader_epoch.rs"),
-    term("GPU topology", &["topology.rs", "gpu topology"], "crates/muster-core/src/gpu/topology.rs"),
+    term("eviction", &["eviction"], "crates/muster-core/src/planner/preempt.rs"),
+    term(
+        "multi-node gang placement",
+        &["multi_node", "multi-node"],
+        "crates/muster-core/src/planner/place/multi_node.rs",
+    ),
+    term(
+        "multi-node gang preemption",
+        &["multi_node", "multi-node"],
+        "crates/muster-core/src/planner/preempt/multi_node.rs",
+    ),
+    term("leader epoch", &["epoch"], "crates/muster-store/src/leader_epoch.rs"),
+    term("fencing", &["fencing"], "crates/muster-store/src/leader_epoch.rs"),
+    term("GPU topology", &["topology"], "crates/muster-core/src/gpu/topology.rs"),
+    term("NUMA node", &["numa node"], "crates/muster-core/src/gpu/topology.rs"),
+    term("NVLink", &["nvlink"], "crates/muster-core/src/gpu/topology.rs"),
     term("fair share", &["fair_share", "fair share"], "crates/muster-core/src/planner/fair_share.rs"),
+    term("DRF", &["drf"], "crates/muster-core/src/planner/fair_share.rs"),
     term("SRPT", &["srpt"], "crates/muster-core/src/planner/preempt/srpt.rs"),
     term("Gittins index", &["gittins"], "crates/muster-core/src/estimate/gittins.rs"),
     term("defragmentation", &["defragment"], "crates/muster-core/src/planner/preempt/defragment.rs"),
     term("elastic gang", &["elastic"], "crates/muster-core/src/planner/place/elastic.rs"),
     term("dry run", &["dry_run", "dry run"], "crates/muster-core/src/planner/explain/dry_run.rs"),
-    term("start forecast", &["planner/forecast.rs", "forecast:"], "crates/muster-core/src/planner/forecast.rs"),
+    term("start forecast", &["forecast"], "crates/muster-core/src/planner/forecast.rs"),
     term("forecast calibration", &["calibration"], "crates/muster-core/src/estimate/calibration.rs"),
     term("workload mix", &["workload_mix", "workload mix"], "crates/muster-core/src/estimate/workload_mix.rs"),
     term("remedies", &["remedies"], "crates/muster-core/src/planner/explain/remedies.rs"),
@@ -51,9 +67,10 @@ const TERMS: &[SearchTerm] = &[
         "crates/muster-core/src/accounting/preemption_loss.rs",
     ),
     term("MIG repartitioning", &["repartition"], "crates/muster-core/src/planner/repartition.rs"),
-    term("reservation", &["backfill/reservation"], "crates/muster-core/src/planner/backfill/reservation.rs"),
+    term("reservation", &["reservation"], "crates/muster-core/src/planner/backfill/reservation.rs"),
     term("savepoint", &["savepoint.rs"], "crates/muster-store/src/savepoint.rs"),
-    term("reconciler", &["reconciler.rs"], "crates/muster-agent/src/reconciler.rs"),
+    term("checkpoint acknowledgement", &["checkpoint"], "crates/muster-server/src/http/checkpoint.rs"),
+    term("reconciler", &["reconciler"], "crates/muster-agent/src/reconciler.rs"),
 ];
 
 /// Fail where a term is carried by too many files, or not by the file that implements it.
@@ -75,11 +92,7 @@ impl SearchTerm {
     fn problem(&self, headlines: &[(String, String)]) -> Option<String> {
         let carries = |(path, first): &&(String, String)| {
             let name = path.rsplit('/').next().unwrap_or(path);
-            let is_in_name = |spelling: &&str| match spelling.contains('/') {
-                true => path.contains(*spelling),
-                false => name.contains(*spelling),
-            };
-            self.spellings.iter().any(|spelling| is_in_name(spelling) || first.contains(spelling))
+            self.spellings.iter().any(|spelling| name.contains(spelling) || first.contains(spelling))
         };
         let found: Vec<&str> = headlines.iter().filter(carries).map(|(path, _)| path.as_str()).collect();
         if !found.contains(&self.implemented_in) {

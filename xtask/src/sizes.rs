@@ -1,7 +1,8 @@
-//! Sizes, for information: the longest files and functions, percentiles, and type names that a crate defines more than once.
+//! Sizes, for information: the longest files and functions, percentiles, and type names that a crate defines more
+//! than once. Generated code does not count.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -12,7 +13,8 @@ pub fn print(crates: &Path) -> Result<()> {
     let mut files = Vec::new();
     let mut functions = Vec::new();
     let mut types: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-    for path in crate::rust_files(crates)? {
+    let written_by_hand = |path: &PathBuf| !path.components().any(|folder| folder.as_os_str() == "generated");
+    for path in crate::rust_files(crates)?.into_iter().filter(written_by_hand) {
         let text = std::fs::read_to_string(&path)?;
         let lines: Vec<&str> = text.lines().collect();
         let relative = path.strip_prefix(crates)?.display().to_string();

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use muster_protocol::agent::{Orders, Report};
+use muster_protocol::agent::{HeartbeatEcho, Orders, Report};
 
 /// Receives the reports of an agent. The server supplies it and turns each report into a command.
 ///
@@ -19,9 +19,17 @@ pub trait Agent: Send {
     /// The nodes whose orders this agent takes.
     fn nodes(&self) -> &[String];
 
+    /// Whether this agent takes the orders of a node.
+    fn serves(&self, node: &str) -> bool {
+        self.nodes().iter().any(|name| name == node)
+    }
+
     /// Hands the orders of a node to the agent's thread. Never blocks. Orders older than the newest ones of that
     /// node are ignored.
     fn deliver_orders(&mut self, orders: Orders);
+
+    /// Tells the agent's thread that a leader received this heartbeat. Never blocks.
+    fn acknowledge_heartbeat(&mut self, echo: HeartbeatEcho);
 
     /// Stops the agent's thread and waits for it. Real processes keep running and are adopted at the next start.
     /// A second call does nothing.

@@ -25,15 +25,20 @@ pub(crate) fn descendants(table: &[Process], root: i32) -> Vec<Process> {
 /// Kills all processes of an attempt except its shim and returns how many it found. Zero means that none is left. A
 /// process that was just killed still counts, so the caller repeats the call.
 pub(crate) fn kill_attempt_processes(shim: Option<&ShimRecord>, attempt_dir: &Path) -> Result<usize, AgentError> {
-    let environment_entry = [ATTEMPT_DIR_VARIABLE.as_bytes(), b"=", attempt_dir.as_os_str().as_bytes()].concat();
-    let table = proc::processes()?;
-    let found = processes_of_attempt(&table, shim, |pid| proc::has_environment_entry(pid, &environment_entry));
+    let found = find(shim, attempt_dir)?;
     for process in &found {
         if let Err(error) = proc::send_signal(process, Signal::KILL) {
             tracing::warn!(pid = process.pid, "cannot kill a process of the attempt: {error}");
         }
     }
     Ok(found.len())
+}
+
+/// The live processes of an attempt except its shim.
+pub(crate) fn find(shim: Option<&ShimRecord>, attempt_dir: &Path) -> Result<Vec<Process>, AgentError> {
+    let environment_entry = [ATTEMPT_DIR_VARIABLE.as_bytes(), b"=", attempt_dir.as_os_str().as_bytes()].concat();
+    let table = proc::processes()?;
+    Ok(processes_of_attempt(&table, shim, |pid| proc::has_environment_entry(pid, &environment_entry)))
 }
 
 fn processes_of_attempt(

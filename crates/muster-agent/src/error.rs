@@ -8,6 +8,8 @@ use crate::logs::NotAJobId;
 /// A fault of the machine. A fault of a single job is not an error here but an `Exit`.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
+    #[error("cannot wait for events: {0}")]
+    Events(#[source] io::Error),
     #[error("cannot start the agent thread")]
     ThreadSpawn(#[source] io::Error),
     #[error("cannot read `{path}`: {source}")]
@@ -24,6 +26,18 @@ pub enum AgentError {
     NoShimCommand,
     #[error("the shim `{program}` cannot be started: {source}")]
     ShimSpawn { program: PathBuf, source: io::Error },
+    /// No account can run the jobs of this node.
+    #[error("no account for jobs: {0}")]
+    JobUser(String),
+    /// `agent.require` names a protection that this node does not have.
+    #[error(
+        "this node has no protection `{protection}`, which `agent.require` demands: {why}. Correct that, or take it out of \
+         `agent.require`"
+    )]
+    MissingProtection { protection: &'static str, why: String },
+    /// A setting names a program that the agent may not run.
+    #[error("`{setting}` names a program that the agent does not run: {why}")]
+    SiteProgram { setting: &'static str, why: String },
     /// Orders contain a job id that could lead outside the data directory.
     #[error(transparent)]
     InvalidJobId(#[from] NotAJobId),

@@ -35,6 +35,23 @@ pub fn local_registration(node: &str, gpus: Vec<RegisteredGpu>) -> Result<Regist
     })
 }
 
+/// GPUs that are allocated and counted without a device: real discovery comes with the hardware adapters. The prefix
+/// distinguishes those of different nodes.
+pub fn counted_gpus(prefix: &str, count: u32) -> Vec<RegisteredGpu> {
+    let gpu = |index| RegisteredGpu {
+        uuid: format!("{prefix}counted-{index}"),
+        model: "counted".to_string(),
+        memory_mib: 16_384,
+        numa_node: None,
+        nvlink: Vec::new(),
+        socket: None,
+        pcie_switch: None,
+        mig: Vec::new(),
+        power_limit_milliwatts: None,
+    };
+    (0..count).map(gpu).collect()
+}
+
 /// The host name as a node name: in lower case, with `-` for each character that node names do not allow.
 pub fn local_node_name() -> String {
     let hostname = fs::read_to_string(HOSTNAME_PATH).unwrap_or_default();

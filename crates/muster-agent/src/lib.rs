@@ -10,6 +10,7 @@
 //! enforces that.
 
 pub mod clock;
+pub mod log_times;
 pub mod logs;
 mod order_fence;
 pub mod records;
@@ -18,20 +19,43 @@ mod repeat_timer;
 mod attempt_key;
 pub mod error;
 
+mod cgroup;
 pub mod cluster;
 pub mod inventory;
+mod job_user;
 mod proc;
 
-mod attempt_dir;
+mod container_runtime;
+mod device_filter;
+mod private_mounts;
+
+mod isolation;
+mod passed_files;
+mod task_launch;
+
+pub mod file_transfer;
+
 mod attempt_processes;
+mod site_program;
+
+mod attempt_dir;
+pub mod launcher;
+
+mod shim_socket;
 
 pub mod machine;
 pub mod shim;
+mod shim_exec;
+
+mod exec_keeper;
+
+pub mod exec;
 
 pub mod reconciler;
 
 pub mod agent;
 mod agent_thread;
+mod health_program;
 
 pub mod runner;
 pub mod simulated;
@@ -42,9 +66,13 @@ mod test_fixtures;
 pub use agent::{Agent, ReportSink};
 pub use clock::ClockReading;
 pub use cluster::{Cluster, ClusterError};
+pub use container_runtime::ImagePull;
 pub use error::AgentError;
+pub use exec_keeper::exec_keeper_main;
+pub use launcher::{LauncherConfig, SiteProgramsConfig};
 pub use machine::{AttemptKey, Machine};
 pub use reconciler::Reconciler;
 pub use runner::{Runner, RunnerConfig};
 pub use shim::shim_main;
+pub use shim_exec::shim_exec_main;
 pub use simulated::{SimulatedAgents, SimulatedAgentsConfig};

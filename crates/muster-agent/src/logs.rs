@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags};
 
 /// The most bytes that one read returns, whatever the caller requests: a log can be larger than memory.
 pub const READ_BYTES_MAX: usize = 4 << 20;
@@ -47,18 +47,57 @@ pub fn log_path(data_dir: &Path, job: &str, attempt: u32, rank: u32, stream: Str
     Ok(attempt_dir(data_dir, job, attempt)?.join(log_name(rank, stream)))
 }
 
+/// A part of a log, and the size of the log at that moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LogPart {
+    pub bytes: Vec<u8>,
+    /// Where `bytes` starts. Above the requested offset if the log no longer holds the bytes before it.
+    pub offset: u64,
+    pub size: u64,
+}
+
 /// Reads up to `max` bytes from `offset` and returns them with the next offset. A log that does not exist is empty.
 pub fn read_from(path: &Path, offset: u64, max: usize) -> io::Result<(Vec<u8>, u64)> {
+    let part = read_part(path, offset, max)?;
+    let next_offset = part.offset + part.bytes.len() as u64;
+    Ok((part.bytes, next_offset))
+}
+
+/// Reads up to `max` bytes from `offset`. A log that does not exist is empty. A hole at `offset` is skipped: the head
+/// of a log that grew beyond its limit is punched out, so that offsets stay and disk use does not grow.
+pub fn read_part(path: &Path, offset: u64, max: usize) -> io::Result<LogPart> {
     let mut file = match open_to_read(path) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), offset)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(LogPart { offset, ..LogPart::default() }),
         Err(error) => return Err(error),
     };
+    let size = file.metadata()?.len();
+    let mut offset = offset;
+    loop {
+        let bytes = read_at(&mut file, offset, max)?;
+        // Asked after reading: a hole that is made meanwhile would read as zeros that nobody has written.
+        let data = if bytes.is_empty() { offset } else { end_of_hole(&file, offset, size) };
+        if data <= offset {
+            return Ok(LogPart { size: size.max(offset + bytes.len() as u64), offset, bytes });
+        }
+        offset = data;
+    }
+}
+
+fn read_at(file: &mut File, offset: u64, max: usize) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
     file.take(max.min(READ_BYTES_MAX) as u64).read_to_end(&mut bytes)?;
-    let next_offset = offset + bytes.len() as u64;
-    Ok((bytes, next_offset))
+    Ok(bytes)
+}
+
+/// The first offset from `offset` on that holds data; `offset` itself where the file system does not know its holes.
+fn end_of_hole(file: &File, offset: u64, size: u64) -> u64 {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+        Ok(data) => data,
+        Err(rustix::io::Errno::NXIO) => size, // A hole up to the end.
+        Err(_) => offset,
+    }
 }
 
 pub(crate) fn check_job_id(job: &str) -> Result<(), NotAJobId> {
@@ -72,6 +111,21 @@ pub(crate) fn log_name(rank: u32, stream: Stream) -> String {
 /// Opens a log for appending, readable by its owner only.
 pub(crate) fn open_to_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// Frees a part of a file; its size and its offsets stay.
+pub(crate) fn punch_hole(file: &File, offset: u64, length: u64) -> rustix::io::Result<()> {
+    rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)
+}
+
+/// Tries whether the file system of a directory can free a part of a file.
+pub(crate) fn probe_hole_punching(dir: &Path) -> io::Result<()> {
+    let path = dir.join(format!(".hole-probe-{}", std::process::id()));
+    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    // Errors of writing are those of a full disk, and say nothing about holes.
+    let _ = file.write_all(&[1; 4_096]);
+    Ok(punch_hole(&file, 0, 4_096)?)
 }
 
 /// Appends a text unless the log already contains it: a restarted agent writes the same text again.
@@ -141,6 +195,24 @@ mod tests {
         open_to_append(&path).unwrap().write_all(b"!").unwrap();
         assert_eq!(read_from(&path, 11, 100).unwrap(), (b"!".to_vec(), 12));
         assert_eq!(read_from(&path, 900, 100).unwrap(), (Vec::new(), 900), "past the end is empty");
+    }
+
+    #[test]
+    fn a_punched_hole_is_skipped_and_zeros_are_not() {
+        let dir = TempDir::new();
+        let path = dir.join("rank-0.out");
+        let size = 1 << 20;
+        std::fs::write(&path, vec![0; size as usize]).unwrap();
+        let zeros = read_part(&path, 4_096, 8).unwrap();
+        assert_eq!((zeros.bytes, zeros.offset, zeros.size), (vec![0; 8], 4_096, size), "zeros that a job has written");
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        probe_hole_punching(&dir).unwrap();
+        punch_hole(&file, 0, size - 65_536).unwrap();
+        let part = read_part(&path, 10, 8).unwrap();
+        assert_eq!((part.bytes, part.offset, part.size), (vec![0; 8], size - 65_536, size));
+        punch_hole(&file, 0, size).unwrap();
+        let part = read_part(&path, 10, 8).unwrap();
+        assert_eq!((part.bytes, part.offset, part.size), (Vec::new(), size, size), "nothing is left");
     }
 
     #[test]

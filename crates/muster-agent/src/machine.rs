@@ -4,13 +4,27 @@
 //! effect, so that the real machine and a simulated one differ in nothing else. The port is therefore wide; fewer,
 //! larger calls would move decisions into each machine.
 
+mod attempt_events;
 mod linux;
 
 use crate::error::AgentError;
-use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
+use crate::records::{
+    EpilogResult, ExitRecord, LaunchIntent, LaunchLock, SelfFence, ShimRecord, SignalRecord, StopRecord,
+};
 
 pub use crate::attempt_key::AttemptKey;
 pub(crate) use linux::LinuxMachine;
+
+/// The programs of the site after an attempt: its epilog, and the health program if it runs between jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EpilogStatus {
+    /// The site has none, or nothing of the attempt was started.
+    NotOwed,
+    /// They have not run, or the process that ran them is gone without a result.
+    Owed,
+    Running,
+    Ended(EpilogResult),
+}
 
 /// One machine. A method that fails may or may not have taken effect.
 ///
@@ -59,8 +73,35 @@ pub trait Machine {
     /// Takes the launch lock, so that no shim can. False if the lock is already taken.
     fn abandon_launch(&mut self, key: &AttemptKey) -> Result<bool, AgentError>;
 
-    /// Writes the stop record for the shim, in place of an earlier one.
+    /// The attempts of which something may have changed since the last call: their records, or whether their shim is
+    /// alive. An event may be lost, so each attempt is looked at from time to time anyway.
+    fn take_changed_attempts(&mut self) -> Vec<AttemptKey>;
+
+    /// Reports the end of a shim that another agent started, from now on. True if it was not watched before: the shim
+    /// may have ended in between, so the caller looks again. A shim that this agent started is watched anyway.
+    fn watch_shim(&mut self, key: &AttemptKey, shim: &ShimRecord) -> bool;
+
+    /// Tells the shim that a leader acknowledged a heartbeat. Nothing is written, and the message may be lost.
+    fn renew_self_fence(&mut self, key: &AttemptKey, renewal: &SelfFence);
+
+    /// Writes the stop record for the shim, in place of an earlier one, and wakes the shim.
     fn write_stop_record(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError>;
+
+    /// Writes the signal record for the shim, unless there is one, and wakes the shim.
+    fn deliver_signal(&mut self, key: &AttemptKey, signal: &SignalRecord) -> Result<(), AgentError>;
+
+    /// The processes that the shim of an attempt could not kill, for people; `None` if it has not given up on any.
+    fn unkillable_processes(&mut self, key: &AttemptKey) -> Option<String>;
+
+    /// The live processes of an attempt except its shim, for people.
+    fn describe_attempt_processes(&mut self, key: &AttemptKey, shim: Option<&ShimRecord>) -> String;
+
+    /// Called for an attempt with an exit record.
+    fn epilog_status(&mut self, key: &AttemptKey) -> Result<EpilogStatus, AgentError>;
+
+    /// Starts a process that runs the programs after an attempt, outlives the agent and records the result. Called while
+    /// they are owed.
+    fn start_epilog(&mut self, key: &AttemptKey) -> Result<(), AgentError>;
 
     /// Kills all processes of an attempt except its shim and returns how many it found. Zero means that none is
     /// left. A process that was just killed still counts, so the caller repeats the call.

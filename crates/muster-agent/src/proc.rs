@@ -69,6 +69,28 @@ pub(crate) fn random_uuid() -> Result<String, AgentError> {
     read_id(RANDOM_UUID_PATH)
 }
 
+/// Processes for people: pid, command and state of the first few.
+pub(crate) fn describe(processes: &[Process]) -> String {
+    const SHOWN_MAX: usize = 5;
+    let one = |process: &Process| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+        match parse_name_and_state(&stat) {
+            Some((name, state)) => format!("pid {} ({name}) in state {state}", process.pid),
+            None => format!("pid {}", process.pid),
+        }
+    };
+    let shown: Vec<String> = processes.iter().take(SHOWN_MAX).map(one).collect();
+    match processes.len().saturating_sub(SHOWN_MAX) {
+        0 => shown.join(", "),
+        more => format!("{}, and {more} more", shown.join(", ")),
+    }
+}
+
+fn parse_name_and_state(stat: &str) -> Option<(&str, &str)> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    Some((head.split_once('(')?.1, tail.split_ascii_whitespace().next()?))
+}
+
 fn read_id(path: &str) -> Result<String, AgentError> {
     let text = fs::read_to_string(path).map_err(|source| AgentError::Read { path: PathBuf::from(path), source })?;
     Ok(text.trim().to_string())
@@ -119,6 +141,15 @@ mod tests {
         assert!(parse_stat(&text.replace(") S", ") Z")).unwrap().is_zombie);
         assert_eq!(parse_stat("42 (cut"), None);
         assert_eq!(parse_stat(""), None);
+    }
+
+    #[test]
+    fn processes_are_described_by_name_and_state() {
+        let text = "42 (a) b (c) D 7 40 39 0";
+        assert_eq!(parse_name_and_state(text), Some(("a) b (c", "D")));
+        let own = process(i32::try_from(std::process::id()).unwrap()).unwrap();
+        let text = describe(&vec![own; 7]);
+        assert!(text.starts_with("pid ") && text.contains(" in state ") && text.ends_with(", and 2 more"), "{text}");
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! The reconciler. Step 10, run, and step 11, report: makes the attempts of a node equal to its orders.
 //!
-//! The reconciler keeps no durable state. Each call reads the status of every attempt (`attempt_status.rs`),
-//! chooses an action (`action.rs`) and performs it (`tracked_attempt.rs`). A restarted agent therefore continues
-//! where its predecessor stopped: it adopts running attempts, reports exits that happened meanwhile, and never
-//! launches an attempt that has any record.
+//! The reconciler keeps no durable state. It reads the status of an attempt (`attempt_status.rs`), chooses an action
+//! (`action.rs`) and performs it (`tracked_attempt.rs`). A restarted agent therefore continues where its predecessor
+//! stopped: it adopts running attempts, reports exits that happened meanwhile, and never launches an attempt that has
+//! any record.
+//!
+//! An attempt is looked at when its order has changed, when the machine says that something may have changed, when
+//! something of it is due (a repeated report, the end of a grace), and otherwise every few seconds.
 //!
 //! All effects go through the [`Machine`], and the time is an argument, so that the simulator runs this very code.
 
@@ -14,18 +17,21 @@ mod tests;
 mod tracked_attempt;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use muster_protocol::agent::{AttemptOrder, Orders, Registration, Report};
 
 use crate::clock::ClockReading;
+use crate::isolation::UNKILLABLE_AFTER_MS;
 use crate::machine::{AttemptKey, Machine};
-use crate::order_fence::OrderFence;
+use crate::order_fence::{FenceDecision, OrderFence};
 use crate::repeat_timer::RepeatTimer;
 
 use tracked_attempt::TrackedAttempt;
 
-/// How often the status of attempts is read. Deciding and persisting in the server takes longer than this.
-const ATTEMPT_POLL_INTERVAL_MS: i64 = 100;
+/// How often an attempt is looked at without an event. An event can be lost: the kernel limits the watches of a user,
+/// a file system may not report changes, and a shim may have been started by an agent that left no trace of it.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The reconciler of one node.
 #[derive(Debug)]
@@ -35,9 +41,17 @@ pub struct Reconciler<M> {
     registration: Registration,
     order_fence: OrderFence,
     heartbeat_timer: RepeatTimer,
+    /// The boot clock when this agent first registered.
+    registered_at_boot_ms: Option<i64>,
+    /// The boot clock when the newest heartbeat that a leader acknowledged was sent.
+    acknowledged_at_boot_ms: Option<i64>,
+    /// The newest acknowledgement that was sent to the shims.
+    renewed_at_boot_ms: Option<i64>,
     attempts: BTreeMap<AttemptKey, TrackedAttempt>,
     /// The attempts that the previous agent left are tracked.
     has_tracked_leftovers: bool,
+    /// How often this agent continued as a new incarnation.
+    reincarnations: u32,
 }
 
 /// Constant for the lifetime of a reconciler.
@@ -47,6 +61,8 @@ struct ReconcilerConfig {
     incarnation: String,
     boot_id: String,
     repeat_interval_ms: i64,
+    look_interval_ms: i64,
+    unkillable_after_ms: i64,
 }
 
 /// The context of reconciling one attempt: machine, time and report sink.
@@ -54,6 +70,7 @@ struct ReconcileContext<'a, M> {
     config: &'a ReconcilerConfig,
     machine: &'a mut M,
     now: ClockReading,
+    acknowledged_at_boot_ms: Option<i64>,
     send_report: &'a mut dyn FnMut(Report),
 }
 
@@ -61,30 +78,80 @@ impl<M: Machine> Reconciler<M> {
     /// A reconciler over a machine in any state. `repeat_interval_ms` is the interval of heartbeats and of repeated
     /// reports.
     pub fn new(registration: Registration, repeat_interval_ms: i64, machine: M) -> Reconciler<M> {
-        let (node, incarnation) = (registration.node.clone(), registration.incarnation.clone());
+        let config = ReconcilerConfig {
+            node: registration.node.clone(),
+            incarnation: registration.incarnation.clone(),
+            boot_id: machine.boot_id().to_string(),
+            repeat_interval_ms,
+            look_interval_ms: millis(LOOK_INTERVAL),
+            unkillable_after_ms: UNKILLABLE_AFTER_MS,
+        };
         Reconciler {
-            order_fence: OrderFence::new(&incarnation),
-            config: ReconcilerConfig { node, incarnation, boot_id: machine.boot_id().to_string(), repeat_interval_ms },
+            order_fence: OrderFence::new(&config.incarnation),
+            config,
             machine,
             registration,
             heartbeat_timer: RepeatTimer::default(),
+            registered_at_boot_ms: None,
+            acknowledged_at_boot_ms: None,
+            renewed_at_boot_ms: None,
             attempts: BTreeMap::new(),
             has_tracked_leftovers: false,
+            reincarnations: 0,
         }
     }
 
-    /// Does what is due and returns the wall time of the next call. The first call registers the node; attempts are
-    /// touched only after the first orders.
+    /// Changes how often an attempt is looked at without an event.
+    pub fn with_look_interval(mut self, interval: Duration) -> Reconciler<M> {
+        self.config.look_interval_ms = millis(interval).max(1);
+        self
+    }
+
+    /// Changes how long processes may survive SIGKILL before they are reported.
+    pub fn with_unkillable_after(mut self, unkillable_after_ms: i64) -> Reconciler<M> {
+        self.config.unkillable_after_ms = unkillable_after_ms;
+        self
+    }
+
+    /// Does what is due and returns the wall time of the next call, unless the machine reports a change before. The
+    /// first call registers the node; attempts are touched only after the first orders.
     pub fn reconcile(&mut self, now: ClockReading, orders: Option<Orders>, send_report: &mut dyn FnMut(Report)) -> i64 {
-        self.report_heartbeat(now.wall_ms, send_report);
+        self.report_heartbeat(now, send_report);
         if let Some(orders) = orders {
             self.apply_orders(orders);
         }
-        let mut context = ReconcileContext { config: &self.config, machine: &mut self.machine, now, send_report };
-        self.attempts.retain(|_, tracked| tracked.reconcile(&mut context));
-        match self.attempts.is_empty() {
-            true => self.heartbeat_timer.next_due_ms(),
-            false => now.wall_ms + ATTEMPT_POLL_INTERVAL_MS,
+        for key in self.machine.take_changed_attempts() {
+            if let Some(tracked) = self.attempts.get_mut(&key) {
+                tracked.look_now();
+            }
+        }
+        self.renew_self_fences();
+        let mut context = ReconcileContext {
+            config: &self.config,
+            machine: &mut self.machine,
+            now,
+            acknowledged_at_boot_ms: self.acknowledged_at_boot_ms,
+            send_report,
+        };
+        self.attempts.retain(|_, tracked| tracked.reconcile_if_due(&mut context));
+        let next_looks = self.attempts.values().map(TrackedAttempt::next_look_ms);
+        let next_ms = next_looks.fold(self.heartbeat_timer.next_due_ms(), i64::min);
+        now.wall_ms.saturating_add(next_ms.saturating_sub(now.monotonic_ms).max(0))
+    }
+
+    /// Takes over that a leader received the heartbeat that was sent at this time. Echoes may arrive out of order. The
+    /// next call of [`reconcile`](Reconciler::reconcile) renews the self-fences of the attempts.
+    pub fn acknowledge_heartbeat(&mut self, sent_at_boot_ms: i64) {
+        self.acknowledged_at_boot_ms = self.acknowledged_at_boot_ms.max(Some(sent_at_boot_ms));
+    }
+
+    fn renew_self_fences(&mut self) {
+        if self.renewed_at_boot_ms == self.acknowledged_at_boot_ms {
+            return;
+        }
+        self.renewed_at_boot_ms = self.acknowledged_at_boot_ms;
+        for tracked in self.attempts.values_mut() {
+            tracked.acknowledge(&mut self.machine, self.acknowledged_at_boot_ms);
         }
     }
 
@@ -102,15 +169,20 @@ impl<M: Machine> Reconciler<M> {
         self.machine
     }
 
-    fn report_heartbeat(&mut self, now_ms: i64, send_report: &mut dyn FnMut(Report)) {
-        if !self.heartbeat_timer.is_due(now_ms, self.config.repeat_interval_ms) {
+    fn report_heartbeat(&mut self, now: ClockReading, send_report: &mut dyn FnMut(Report)) {
+        if !self.heartbeat_timer.is_due(now.monotonic_ms, self.config.repeat_interval_ms) {
             return;
         }
         // A standby ignores reports. Registration is repeated with each heartbeat until orders name this incarnation.
         if !self.order_fence.is_registered() {
+            self.registered_at_boot_ms.get_or_insert(now.monotonic_ms);
             send_report(Report::Registered(Box::new(self.registration.clone())));
         }
-        send_report(Report::Heartbeat { node: self.config.node.clone() });
+        send_report(Report::Heartbeat {
+            node: self.config.node.clone(),
+            following: self.order_fence.following(),
+            sent_at_boot_ms: now.monotonic_ms,
+        });
     }
 
     /// Takes over orders, unless they are outdated or meant for another node or incarnation.
@@ -119,18 +191,39 @@ impl<M: Machine> Reconciler<M> {
             tracing::warn!(node = orders.node, "orders name another node; ignored");
             return;
         }
-        if !self.order_fence.accepts(&orders) {
-            return;
+        match self.order_fence.judge(&orders) {
+            FenceDecision::Follow => {}
+            FenceDecision::Refuse => return,
+            FenceDecision::Reincarnate => return self.reincarnate(&orders),
         }
+        // Orders for this incarnation prove that a leader has received its registration. That is as good as an
+        // acknowledged heartbeat, and older than the orders, however long they were on the way.
+        self.acknowledged_at_boot_ms = self.acknowledged_at_boot_ms.max(self.registered_at_boot_ms);
         let is_first = !self.has_tracked_leftovers;
         self.track_leftover_attempts();
         let named: BTreeSet<_> = orders.attempts.iter().map(|order| (order.job.as_str(), order.attempt)).collect();
         for (key, tracked) in &mut self.attempts {
             if !named.contains(&(key.job(), key.attempt())) {
-                tracked.order = None;
+                tracked.set_order(None);
             }
         }
         orders.attempts.into_iter().for_each(|order| self.apply_order(order, is_first));
+    }
+
+    /// Continues as after a restart of the agent: registers under a new id, and adopts what runs once there are orders for
+    /// it. Only a server that records the registration can have them, and then they name every attempt that it knows here.
+    fn reincarnate(&mut self, orders: &Orders) {
+        let (following, offered) = (self.order_fence.following(), orders.stamp());
+        tracing::warn!(?following, ?offered, "the server's history is another one than before; registering again");
+        self.reincarnations += 1;
+        let first = self.registration.incarnation.split('~').next().unwrap_or_default();
+        self.registration.incarnation = format!("{first}~{}", self.reincarnations);
+        self.config.incarnation = self.registration.incarnation.clone();
+        self.order_fence = OrderFence::new(&self.config.incarnation);
+        self.heartbeat_timer = RepeatTimer::default();
+        self.registered_at_boot_ms = None;
+        self.attempts.clear();
+        self.has_tracked_leftovers = false;
     }
 
     /// Tracks the ordered attempt. A previous agent may already have launched any attempt of the first orders.
@@ -143,7 +236,7 @@ impl<M: Machine> Reconciler<M> {
             }
         };
         match self.attempts.get_mut(&key) {
-            Some(tracked) => tracked.order = Some(order),
+            Some(tracked) => tracked.set_order(Some(order)),
             None if is_first => {
                 let tracked = TrackedAttempt::new(&mut self.machine, &key, Some(order)).assume_predates_this_agent();
                 self.attempts.insert(key, tracked);
@@ -166,4 +259,8 @@ impl<M: Machine> Reconciler<M> {
         let tracked = TrackedAttempt::new(&mut self.machine, &key, order);
         self.attempts.insert(key, tracked);
     }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

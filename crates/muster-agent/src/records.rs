@@ -13,7 +13,38 @@ pub struct LaunchIntent {
     pub order: AttemptOrder,
     /// The boot of the node in which the agent wrote the intent.
     pub boot_id: String,
+    /// The self-fence deadline at the launch; `None` if the attempt is never fenced by time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub self_fence: Option<SelfFence>,
 }
+
+/// How long an attempt may live without news from a leader. By the boot clock of the node: valid within one boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelfFence {
+    /// When the agent sent the newest heartbeat that a leader acknowledged.
+    pub acknowledged_at_boot_ms: i64,
+    /// The attempt is killed if no later heartbeat is acknowledged within this time.
+    pub within_ms: i64,
+}
+
+impl SelfFence {
+    pub fn deadline_boot_ms(&self) -> i64 {
+        self.acknowledged_at_boot_ms.saturating_add(self.within_ms)
+    }
+
+    pub fn has_passed(&self, now_boot_ms: i64) -> bool {
+        self.deadline_boot_ms() <= now_boot_ms
+    }
+
+    /// The reason in the exit record of an attempt that was killed at its deadline.
+    pub fn why(&self) -> String {
+        let seconds = self.within_ms as f64 / 1_000.0;
+        format!("{SELF_FENCED}: no leader acknowledged a heartbeat for {seconds} s")
+    }
+}
+
+/// The first word of the exit of a self-fenced attempt, which separates it from other unknown exits.
+pub const SELF_FENCED: &str = "self-fenced";
 
 /// The owner of the attempt. The lock is taken once, by a shim that will run the attempt or by an agent that abandons
 /// the launch. A slow shim that finds the lock taken does not run an attempt whose end is already reported.
@@ -49,6 +80,39 @@ pub struct StopRecord {
     pub why: String,
 }
 
+/// Tells the shim to signal the tasks once, before the time limit of the job ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalRecord {
+    /// Number of the signal.
+    pub signal: i32,
+}
+
+/// Processes of an attempt that SIGKILL does not end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnkillableRecord {
+    /// Pids, commands and states, for people.
+    pub processes: String,
+}
+
+/// The programs after an attempt: the epilog, then the health program if the site wants it between jobs. The record is the
+/// lock of the process that runs them, so they never run twice at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpilogRecord {
+    pub runner: ShimRecord,
+    /// `None` while they run. A runner that is gone without a result was killed, and they run again.
+    #[serde(default)]
+    pub result: Option<EpilogResult>,
+}
+
+/// How the programs after an attempt ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpilogResult {
+    #[serde(default)]
+    pub epilog_failure: Option<String>,
+    #[serde(default)]
+    pub health_failure: Option<String>,
+}
+
 /// Proves that no process of the attempt is left, and says how the attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExitRecord {
@@ -61,6 +125,9 @@ pub struct ExitRecord {
     /// report arrives. Absent in records of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at_ms: Option<i64>,
+    /// The prolog failed, so no task ran.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub prolog_failed: bool,
 }
 
 impl ExitRecord {

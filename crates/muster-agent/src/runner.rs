@@ -3,21 +3,25 @@
 //! Each attempt has a directory (`attempt_dir.rs`) and runs under a shim (`shim.rs`). The [`Reconciler`] makes the
 //! decisions; this file adds the thread, the clocks and the report sink.
 //!
-//! Tasks run as the user of the agent. Dropping privileges, cgroups and secrets come with the network agent.
+//! The launcher (`launcher.rs`) decides how the tasks of an attempt are isolated.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use muster_protocol::agent::{Orders, RegisteredGpu, Registration};
+use muster_protocol::agent::{HeartbeatEcho, Orders, RegisteredGpu, Registration};
 
 use crate::agent::{Agent, ReportSink};
-use crate::agent_thread::{AgentLoop, AgentThread};
-use crate::clock::ClockReading;
+use crate::agent_thread::{AgentInput, AgentLoop, AgentThread};
+use crate::clock::{self, ClockReading};
 use crate::error::AgentError;
+use crate::health_program::{HealthProgram, HealthProgramConfig};
+use crate::launcher::LauncherConfig;
 use crate::machine::LinuxMachine;
-use crate::reconciler::Reconciler;
+use crate::reconciler::{self, Reconciler};
 use crate::{inventory, proc};
+use rustix::fd::BorrowedFd;
 
 /// The configuration of the agent of this machine.
 #[derive(Debug, Clone)]
@@ -29,8 +33,16 @@ pub struct RunnerConfig {
     pub shim_command: Vec<OsString>,
     /// The GPUs to register. They are simulated: real ones are not discovered yet.
     pub gpus: Vec<RegisteredGpu>,
+    /// Address for the tasks of gangs on other nodes; empty if unknown.
+    pub address: String,
+    pub labels: BTreeMap<String, String>,
+    pub rack: Option<String>,
+    /// How jobs are isolated from the machine and from each other.
+    pub launcher: LauncherConfig,
     /// The interval of heartbeats, and of repeating a report until the orders acknowledge it.
     pub heartbeat_interval: Duration,
+    /// How often an attempt is looked at without an event. Covers events that were lost.
+    pub look_interval: Duration,
 }
 
 impl RunnerConfig {
@@ -41,7 +53,12 @@ impl RunnerConfig {
             data_dir: data_dir.into(),
             shim_command,
             gpus: Vec::new(),
+            address: String::new(),
+            labels: BTreeMap::new(),
+            rack: None,
+            launcher: LauncherConfig::default(),
             heartbeat_interval: Duration::from_secs(1),
+            look_interval: reconciler::LOOK_INTERVAL,
         }
     }
 }
@@ -50,7 +67,9 @@ impl RunnerConfig {
 #[derive(Debug)]
 pub struct Runner {
     nodes: Vec<String>,
+    incarnation: String,
     thread: AgentThread,
+    health_program: Option<HealthProgram>,
 }
 
 impl Runner {
@@ -61,13 +80,35 @@ impl Runner {
         }
         let nodes = vec![config.node.clone()];
         let repeat_interval_ms = i64::try_from(config.heartbeat_interval.as_millis()).unwrap_or(i64::MAX).max(1);
-        let machine = LinuxMachine::open(&config.data_dir, config.shim_command)?;
-        let incarnation = proc::random_uuid()?;
-        let registration = Registration { incarnation, ..inventory::local_registration(&config.node, config.gpus)? };
-        let reconciler = Reconciler::new(registration, repeat_interval_ms, machine);
-        let runner_loop = RunnerLoop { reconciler, report_sink, started_at: Instant::now() };
+        let (shim_command, programs) = (config.shim_command.clone(), config.launcher.programs.clone());
+        let machine = LinuxMachine::open(&config.node, &config.data_dir, config.shim_command, config.launcher)?;
+        let (incarnation, mut labels) = (proc::random_uuid()?, machine.labels());
+        labels.extend(config.labels);
+        let registration = Registration {
+            incarnation: incarnation.clone(),
+            address: config.address,
+            labels,
+            rack: config.rack,
+            ..inventory::local_registration(&config.node, config.gpus)?
+        };
+        let health_program = programs.health_program().map(|program| {
+            let (node, data_dir) = (config.node.clone(), config.data_dir.clone());
+            let (incarnation, interval) = (incarnation.clone(), programs.health_interval);
+            let config = HealthProgramConfig { node, incarnation, program, interval, shim_command, data_dir };
+            HealthProgram::start(config, report_sink.clone())
+        });
+        let unkillable_after_ms = machine.unkillable_after_ms();
+        let reconciler = Reconciler::new(registration, repeat_interval_ms, machine)
+            .with_look_interval(config.look_interval)
+            .with_unkillable_after(unkillable_after_ms);
+        let runner_loop = RunnerLoop { reconciler, report_sink };
         let thread = AgentThread::start("runner", runner_loop).map_err(AgentError::ThreadSpawn)?;
-        Ok(Runner { nodes, thread })
+        Ok(Runner { nodes, incarnation, thread, health_program: health_program.transpose()? })
+    }
+
+    /// Id of this start of the agent, as in its reports.
+    pub fn incarnation(&self) -> &str {
+        &self.incarnation
     }
 }
 
@@ -77,10 +118,15 @@ impl Agent for Runner {
     }
 
     fn deliver_orders(&mut self, orders: Orders) {
-        self.thread.send_orders(orders);
+        self.thread.send(AgentInput::Orders(orders));
+    }
+
+    fn acknowledge_heartbeat(&mut self, echo: HeartbeatEcho) {
+        self.thread.send(AgentInput::HeartbeatEcho(echo));
     }
 
     fn shutdown(&mut self) {
+        self.health_program = None;
         self.thread.stop();
     }
 }
@@ -89,13 +135,23 @@ impl Agent for Runner {
 struct RunnerLoop {
     reconciler: Reconciler<LinuxMachine>,
     report_sink: ReportSink,
-    started_at: Instant,
 }
 
 impl AgentLoop for RunnerLoop {
-    fn step(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
-        let monotonic_ms = i64::try_from(self.started_at.elapsed().as_millis()).unwrap_or(i64::MAX);
-        let now = ClockReading { wall_ms: now_ms, monotonic_ms };
+    fn step(&mut self, now_ms: i64, input: Option<AgentInput>) -> i64 {
+        let now = ClockReading { wall_ms: now_ms, monotonic_ms: clock::boot_now_ms() };
+        let orders = match input {
+            Some(AgentInput::Orders(orders)) => Some(orders),
+            Some(AgentInput::HeartbeatEcho(echo)) => {
+                self.reconciler.acknowledge_heartbeat(echo.sent_at_boot_ms);
+                None
+            }
+            None => None,
+        };
         self.reconciler.reconcile(now, orders, &mut |report| (self.report_sink)(report))
+    }
+
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.reconciler.machine().events())
     }
 }

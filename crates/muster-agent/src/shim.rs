@@ -6,26 +6,61 @@
 //!
 //! Tasks do not get a parent-death signal. It would have to be set in the child between fork and exec, which needs
 //! `unsafe` or one more exec that would hide why a program could not start, and it reaches direct children only. The
-//! proof does not need it: if the shim is killed, the agent finds the tasks by session, process group and environment
-//! (`attempt_processes.rs`) and kills them before it reports the end.
+//! proof does not need it: if the shim is killed, the agent finds the tasks by their cgroup (`cgroup.rs`), and by session,
+//! process group and environment (`attempt_processes.rs`), and kills them before it reports the end.
 //!
-//! Not implemented yet: another user than the agent's, cgroups and device filters, secrets, the self-fence timer.
+//! The shim stays outside the cgroup of its tasks: their limits and their end do not concern it.
+//!
+//! The shim has one thread, which sleeps until a child ends, a message of the agent arrives or a deadline passes
+//! (`wakeups.rs`). It holds the self-fence timer, so a dead agent cannot extend the life of an attempt.
+//!
+//! The same binary also runs the programs of the site after an attempt (`epilog.rs`) and the health program of the node
+//! (`health.rs`), each in a process of its own.
+//!
+//! Not implemented yet: secrets.
 
 mod cpu_affinity;
 pub mod gang_monitor;
-mod supervision;
+mod job_files;
+mod memory_report;
+mod output_keeper;
+mod prolog;
+pub(crate) mod second_stage;
+pub(crate) mod task_environment;
+mod wakeups;
+
+mod container_task;
 mod tasks;
+
+mod supervision;
+
+mod epilog;
+mod health;
+mod image_pull;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use muster_protocol::agent::Exit;
 use rustix::process::{Signal, getpid, set_child_subreaper, setsid};
 
 use crate::attempt_dir::AttemptDir;
 use crate::error::AgentError;
+use crate::isolation::Isolation;
 use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord};
-use crate::{clock, proc};
+use crate::shim_socket::ShimSocket;
+use crate::site_program::{AFTER_ATTEMPT_FLAG, SiteProgram};
+use crate::{attempt_processes, clock, proc};
+use gang_monitor::GangMonitor;
+use image_pull::Image;
+use output_keeper::OutputKeeper;
+use wakeups::Wakeups;
+
+pub(crate) use health::{HealthOutcome, arguments as health_arguments};
+
+/// Runs the health program of the node.
+const HEALTH_PROGRAM_FLAG: &str = "--health-program";
 
 /// The attempt has an exit record, or the agent abandoned the launch. The job itself may have failed.
 const EXIT_CODE_SUCCESS: i32 = 0;
@@ -36,6 +71,11 @@ const EXIT_CODE_USAGE: i32 = 2;
 /// Five minutes in total; after that the agent reports an unknown exit.
 const EXIT_RECORD_WRITES_MAX: u32 = 150;
 const EXIT_RECORD_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// How often a process that gets SIGKILL is looked for again.
+const KILL_LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Between two looks whether killed programs are gone.
+const PROGRAM_END_PAUSE: Duration = Duration::from_millis(10);
 
 /// Why a shim failed. Written to `shim.log`.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +88,10 @@ enum ShimError {
     NoLaunchIntent(PathBuf),
     #[error("cannot find this process in /proc")]
     OwnProcessNotFound,
-    #[error("cannot start a thread: {0}")]
-    ThreadSpawn(#[source] std::io::Error),
+    #[error("cannot wait for events: {0}")]
+    Wait(#[source] std::io::Error),
+    #[error("cannot open the lock of the health program: {0}")]
+    Lock(#[source] std::io::Error),
     #[error(transparent)]
     Agent(#[from] AgentError),
 }
@@ -57,11 +99,16 @@ enum ShimError {
 /// Runs a shim and returns its exit code. `args` are the arguments after `muster shim`: the attempt directory.
 pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let args: Vec<OsString> = args.into_iter().collect();
-    let [path] = args.as_slice() else {
-        eprintln!("usage: muster shim <attempt directory> (started by the agent)");
-        return EXIT_CODE_USAGE;
+    let ran = match args.as_slice() {
+        [path] => run_attempt(&AttemptDir::at_path(PathBuf::from(path))),
+        [flag, path] if flag == AFTER_ATTEMPT_FLAG => epilog::run(&AttemptDir::at_path(PathBuf::from(path))),
+        [flag, path, timeout, lock] if flag == HEALTH_PROGRAM_FLAG => {
+            let Some(timeout_ms) = timeout.to_str().and_then(|text| text.parse().ok()) else { return usage() };
+            health::run(SiteProgram { path: PathBuf::from(path), timeout_ms }, &PathBuf::from(lock))
+        }
+        _ => return usage(),
     };
-    match run_attempt(&AttemptDir::at_path(PathBuf::from(path))) {
+    match ran {
         Ok(()) => EXIT_CODE_SUCCESS,
         Err(error) => {
             eprintln!("{error}");
@@ -70,20 +117,55 @@ pub fn shim_main(args: impl IntoIterator<Item = OsString>) -> i32 {
     }
 }
 
-fn run_attempt(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
+fn usage() -> i32 {
+    eprintln!("usage: muster shim <attempt directory> (started by the agent)");
+    EXIT_CODE_USAGE
+}
+
+/// Leaves the session of the agent, and becomes the parent of all descendants that lose theirs.
+fn leave_the_agent() -> Result<(), ShimError> {
     setsid().map_err(ShimError::LeaveSession)?;
-    set_child_subreaper(Some(getpid())).map_err(ShimError::BecomeSubreaper)?;
+    set_child_subreaper(Some(getpid())).map_err(ShimError::BecomeSubreaper)
+}
+
+fn run_attempt(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
+    leave_the_agent()?;
     let intent =
         attempt_dir.launch_intent()?.ok_or_else(|| ShimError::NoLaunchIntent(attempt_dir.path().to_path_buf()))?;
     let shim = own_shim_record()?;
     if !attempt_dir.try_take_launch_lock(&LaunchLock::Shim(shim.clone()))? {
         return Ok(()); // The agent abandoned this launch and reports the attempt as over.
     }
-    let ran = run_gang(attempt_dir, &intent, shim);
+    let isolation = attempt_dir.isolation()?;
+    let ran = run_gang(attempt_dir, &intent, &isolation, shim);
     if ran.is_err() {
-        kill_all_descendants()?; // The shim cannot supervise the tasks any more, so none may keep running.
+        isolation.kill();
+        // The shim cannot supervise the tasks any more, so none may keep running.
+        kill_all_descendants(attempt_dir, isolation.limits.unkillable_after_ms)?;
     }
-    write_exit_record(attempt_dir, &ran?)
+    let ran = ran.map(|exit| container_task::with_container_ends(exit, attempt_dir, &intent.order, &isolation));
+    container_task::remove_containers(&intent.order, &isolation);
+    end_programs_of_people(attempt_dir, &isolation)?;
+    let exit = ran.map(|exit| memory_report::with_memory_kills(exit, attempt_dir, &intent.order, &isolation));
+    isolation.remove_cgroups();
+    end_programs_of_people(attempt_dir, &isolation)?; // One that has started meanwhile kept the cgroup.
+    isolation.remove_cgroups();
+    attempt_dir.remove_private_tmp();
+    attempt_dir.remove_container_dir();
+    write_exit_record(attempt_dir, &exit?)
+}
+
+/// Ends the programs that people run inside the attempt (`exec.rs`). They are not descendants of the shim.
+fn end_programs_of_people(attempt_dir: &AttemptDir, isolation: &Isolation) -> Result<(), ShimError> {
+    let has_run_some = isolation.cgroup.is_none() && attempt_dir.has_noted_exec();
+    loop {
+        let in_cgroup = isolation.kill();
+        let found = if has_run_some { attempt_processes::kill_attempt_processes(None, attempt_dir.path())? } else { 0 };
+        if in_cgroup.max(found) == 0 {
+            return Ok(());
+        }
+        std::thread::sleep(PROGRAM_END_PAUSE);
+    }
 }
 
 /// Writes the exit record, with retries: a full disk is likely at the end of a job, and often somebody frees space.
@@ -109,31 +191,69 @@ fn own_shim_record() -> Result<ShimRecord, ShimError> {
     })
 }
 
-fn run_gang(attempt_dir: &AttemptDir, intent: &LaunchIntent, mut shim: ShimRecord) -> Result<ExitRecord, ShimError> {
-    let gang = match tasks::start_gang(attempt_dir, &intent.order) {
+fn run_gang(
+    attempt_dir: &AttemptDir,
+    intent: &LaunchIntent,
+    isolation: &Isolation,
+    mut shim: ShimRecord,
+) -> Result<ExitRecord, ShimError> {
+    if let Some(fence) = intent.self_fence.filter(|fence| fence.has_passed(clock::boot_now_ms())) {
+        return Ok(exit_before_the_start(intent, Exit::NotStarted(fence.why())));
+    }
+    let (socket, self_fence) = match image_pull::ensure_image(attempt_dir, intent, isolation, bind_socket(attempt_dir))?
+    {
+        Image::Present { socket, self_fence } => (socket, self_fence),
+        Image::Missing(exit) => return Ok(exit),
+    };
+    let unkillable_after_ms = isolation.limits.unkillable_after_ms;
+    let mut monitor = GangMonitor::new(intent.order.tasks.len(), self_fence).with_unkillable_after(unkillable_after_ms);
+    let programs = attempt_dir.programs()?.unwrap_or_default();
+    if let Err(exit) = prolog::run(attempt_dir, intent, &programs, socket.as_ref(), &mut monitor) {
+        kill_all_descendants(attempt_dir, unkillable_after_ms)?;
+        return Ok(*exit);
+    }
+    let mut gang = match tasks::start_gang(attempt_dir, &intent.order, isolation) {
         Ok(gang) => gang,
         Err(error) => {
-            kill_all_descendants()?;
-            return Ok(ExitRecord {
-                exit: error.into_exit(),
-                stopped: false,
-                placed_at_ms: intent.order.placed_at_ms,
-                ended_at_ms: Some(clock::unix_now_ms()),
-            });
+            isolation.kill();
+            kill_all_descendants(attempt_dir, unkillable_after_ms)?;
+            return Ok(exit_before_the_start(intent, error.into_exit()));
         }
     };
+    let mut wakeups = Wakeups::new(socket).map_err(ShimError::Wait)?;
     shim.process_group = Some(gang.process_group.as_raw_nonzero().get());
     attempt_dir.update_launch_lock(&shim)?;
-    let monitor = supervision::supervise_until_gone(attempt_dir, &gang)?;
+    let limit_bytes = isolation.limits.log_max_mib.map(|mib| mib << 20);
+    wakeups.output = Some(OutputKeeper::new(std::mem::take(&mut gang.logs), limit_bytes));
+    let monitor = supervision::supervise_until_gone((attempt_dir, isolation), &gang, monitor, &mut wakeups)?;
+    drop(wakeups.into_socket().map_err(ShimError::Wait)?); // The commands of a container runtime are children too.
     Ok(monitor.into_exit_record(&intent.order, clock::unix_now_ms()))
 }
 
-/// Kills the tasks of a gang that started only in part.
-fn kill_all_descendants() -> Result<(), ShimError> {
-    loop {
-        supervision::live_descendants()?.iter().for_each(|process| supervision::signal_or_log(process, Signal::KILL));
-        if supervision::wait_for_any_child().is_none() {
-            return Ok(());
+/// Without a socket the shim still reads the stop record from time to time, and fences itself if it must.
+fn bind_socket(attempt_dir: &AttemptDir) -> Option<ShimSocket> {
+    ShimSocket::bind(attempt_dir).inspect_err(|error| eprintln!("cannot receive messages of the agent: {error}")).ok()
+}
+
+fn exit_before_the_start(intent: &LaunchIntent, exit: Exit) -> ExitRecord {
+    let ended_at_ms = Some(clock::unix_now_ms());
+    let placed_at_ms = intent.order.placed_at_ms;
+    ExitRecord { exit, stopped: false, placed_at_ms, ended_at_ms, prolog_failed: false }
+}
+
+/// Kills the tasks of a gang that started only in part, and what a prolog left. Processes that the kernel does not end are
+/// recorded after `unkillable_after_ms`.
+fn kill_all_descendants(attempt_dir: &AttemptDir, unkillable_after_ms: i64) -> Result<(), ShimError> {
+    let since_ms = clock::boot_now_ms();
+    let mut is_recorded = false;
+    while supervision::reap_children() {
+        let left = supervision::live_descendants()?;
+        left.iter().for_each(|process| supervision::signal_or_log(process, Signal::KILL));
+        if !is_recorded && clock::boot_now_ms() - since_ms >= unkillable_after_ms {
+            is_recorded = true;
+            supervision::record_unkillable(attempt_dir, &left);
         }
+        std::thread::sleep(KILL_LOOK_INTERVAL);
     }
+    Ok(())
 }

@@ -6,6 +6,7 @@
 //! order, so the same deadlines hold after a restart.
 
 mod annotations;
+mod effect;
 mod gpu_temperatures;
 mod node;
 mod simulated_cluster;
@@ -14,14 +15,15 @@ mod simulated_run;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_protocol::agent::{Orders, Registration};
+use muster_protocol::agent::{HeartbeatEcho, Orders, Registration};
 
 use crate::agent::{Agent, ReportSink};
-use crate::agent_thread::{AgentLoop, AgentThread};
+use crate::agent_thread::{AgentInput, AgentLoop, AgentThread};
 use crate::error::AgentError;
 use crate::logs;
 
-pub use simulated_cluster::{LogLine, ReportIntervals, SimulatedCluster, SimulatedEffect, SimulatedInput};
+pub use effect::{LogLine, ReportIntervals, SimulatedEffect};
+pub use simulated_cluster::{SimulatedCluster, SimulatedInput};
 
 /// The configuration of the agents of a simulated cluster.
 #[derive(Debug, Clone)]
@@ -85,8 +87,11 @@ impl Agent for SimulatedAgents {
     }
 
     fn deliver_orders(&mut self, orders: Orders) {
-        self.thread.send_orders(orders);
+        self.thread.send(AgentInput::Orders(orders));
     }
+
+    /// Simulated nodes are never cut off from the server, which runs in the same process.
+    fn acknowledge_heartbeat(&mut self, _echo: HeartbeatEcho) {}
 
     fn shutdown(&mut self) {
         self.thread.stop();
@@ -101,8 +106,11 @@ struct SimulatedLoop {
 }
 
 impl AgentLoop for SimulatedLoop {
-    fn step(&mut self, now_ms: i64, orders: Option<Orders>) -> i64 {
-        let input = orders.map_or(SimulatedInput::Tick, SimulatedInput::Orders);
+    fn step(&mut self, now_ms: i64, input: Option<AgentInput>) -> i64 {
+        let input = match input {
+            Some(AgentInput::Orders(orders)) => SimulatedInput::Orders(orders),
+            Some(AgentInput::HeartbeatEcho(_)) | None => SimulatedInput::Tick,
+        };
         for effect in self.cluster.step(now_ms, input) {
             match effect {
                 SimulatedEffect::SendReport(report) => (self.report_sink)(report),

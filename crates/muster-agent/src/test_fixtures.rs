@@ -60,6 +60,8 @@ pub(crate) fn order(job: &str, annotations: &[(&str, &str)]) -> AttemptOrder {
         user: "ann".to_string(),
         annotations: annotations.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
         gpu_milliwatts_max: None,
+        self_fence_ms: None,
+        signal: None,
         stop: None,
     }
 }

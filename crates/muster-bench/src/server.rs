@@ -43,11 +43,26 @@ impl Server {
         );
         std::fs::write(&cluster, text)?;
         let mut command = Command::new(muster_binary()?);
-        command.args(["dev", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.join("data"));
+        command.args(["dev", "--data-dir"]).arg(folder.join("data"));
         command.arg("--cluster").arg(&cluster);
         if let Some(url) = database {
             command.args(["--database", url]);
         }
+        Server::launch(command)
+    }
+
+    /// Start a server without nodes, which agents can join on a free port.
+    pub fn start_without_nodes(folder: &Path) -> Result<Server> {
+        let mut command = Command::new(muster_binary()?);
+        command.args(["serve", "--data-dir"]).arg(folder.join("data"));
+        command.env("MUSTER_AGENT_LINK__LISTEN", free_address()?);
+        Server::launch(command)
+    }
+
+    fn launch(mut command: Command) -> Result<Server> {
+        command.args(["--listen", "127.0.0.1:0"]);
+        // One tenant submits all jobs of a benchmark, more than a tenant may usually have.
+        command.env("MUSTER_SCHEDULER__MAX_JOBS_PER_TENANT", "0");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let stdout = child.stdout.take().context("the server has no output")?;
         let address = listening_address(BufReader::new(stdout))?;
@@ -69,12 +84,12 @@ impl Server {
         bail!("the server did not become ready")
     }
 
-    /// Resident memory in MiB.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn resident_mib(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
-        let kib: f64 = line.split_whitespace().nth(1).context("no VmRSS value")?.parse()?;
-        Ok(kib / 1024.0)
+        resident_mib(self.pid())
     }
 
     /// Stop the server with SIGTERM and wait for its exit.
@@ -90,6 +105,19 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// An address of this machine at which nobody listened a moment ago.
+fn free_address() -> Result<String> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+/// Resident memory of a process.
+pub fn resident_mib(pid: u32) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+    let kib: f64 = line.split_whitespace().nth(1).context("no VmRSS value")?.parse()?;
+    Ok(kib / 1024.0)
 }
 
 /// The `muster` binary in the folder of this one.

@@ -17,7 +17,7 @@ const RUN_DURATION: Duration = Duration::from_secs(3);
 /// The median of the runs is shown.
 const RUNS_PER_FIGURE: usize = 3;
 
-/// Body of the submission from the commissioning document; simulated runtime of 10 h, so that the job does not end
+/// Body of the submission from the specification; simulated runtime of 10 h, so that the job does not end
 /// during the run.
 const JOB_BODY: &str = r#"{"tenant_id":"default","name":"api-job","priority":500,"gpu_count":1,"gpu_memory_mb":16000,"cpu_cores":4,"memory_mb":32000,"image":"nvidia/cuda:12.0-base","annotations":{"muster.sim/runtime":"10h"}}"#;
 

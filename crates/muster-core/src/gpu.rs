@@ -1,4 +1,4 @@
-//! GPUs: models and their spellings, MIG, GPU shares, device health, and the topology of a node (NUMA, PCIe, NVLink).
+//! GPUs: models and their spellings, MIG, GPU shares, device health, and how devices are linked (NUMA, PCIe, NVLink).
 
 pub mod device;
 pub mod gpu_share;

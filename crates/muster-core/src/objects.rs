@@ -4,6 +4,7 @@
 pub mod budget;
 pub mod charge;
 pub mod demand;
+pub mod enrolment;
 pub mod job;
 pub mod node;
 pub mod policy;

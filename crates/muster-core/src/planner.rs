@@ -12,6 +12,7 @@ mod fair_share;
 mod forecast;
 mod order;
 pub mod place;
+mod policy_score;
 mod preempt;
 mod repartition;
 mod request;

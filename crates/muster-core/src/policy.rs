@@ -274,7 +274,7 @@ mod tests {
 
     /// `def admit(job): return False` mentions no field and still blocks every job.
     #[test]
-    fn policies_that_look_at_nothing_are_in_force() {
+    fn a_policy_that_reads_no_field_is_active() {
         let files = [("a.gsky".to_string(), String::new())].into();
         let bundle = PolicyBundle { files, hooks: [Hook::Admit].into(), ..PolicyBundle::default() };
         let (by, why, at) = (String::new(), String::new(), Timestamp(0));
@@ -287,7 +287,7 @@ mod tests {
 
     /// Otherwise a tenant whose bundle reads names would split the buckets of all tenants.
     #[test]
-    fn what_a_tenant_looks_at_tells_only_its_own_jobs_apart() {
+    fn fields_read_by_a_tenants_policy_split_only_its_own_buckets() {
         let red: TenantId = "red".parse().unwrap();
         let version = |number, scope, mention: &str| BundleVersion {
             number,
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_gives_out_what_is_cool_and_healthy() {
+    fn a_pool_admits_only_cool_and_healthy_devices() {
         let pool = Pool {
             name: "cool".to_string(),
             gpu_types: vec!["H100".to_string()],
@@ -342,12 +342,12 @@ mod tests {
             (None, 900, Some(true)),
             (None, 899, Some(false)),
         ];
-        for (temperature_c, health_milli, open) in cases {
-            let wear = DeviceCondition { temperature_c, health_milli };
-            let found = policies.pools_of("NVIDIA H100 80GB HBM3", 81_920, wear).get("cool").copied();
-            assert_eq!(found, open, "{wear:?}");
-            assert!(policies.pools_of("NVIDIA A100-SXM4-80GB", 81_920, wear).is_empty());
-            assert!(policies.pools_of("NVIDIA H100 80GB HBM3", 40_959, wear).is_empty());
+        for (temperature_c, health_milli, admitted) in cases {
+            let condition = DeviceCondition { temperature_c, health_milli };
+            let found = policies.pools_of("NVIDIA H100 80GB HBM3", 81_920, condition).get("cool").copied();
+            assert_eq!(found, admitted, "{condition:?}");
+            assert!(policies.pools_of("NVIDIA A100-SXM4-80GB", 81_920, condition).is_empty());
+            assert!(policies.pools_of("NVIDIA H100 80GB HBM3", 40_959, condition).is_empty());
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::facts::command::IdempotencyRecord;
 use crate::facts::refusal::Refusal;
 use crate::gpu::device::GpuFacts;
 use crate::ids::{JobId, NodeId, TenantId};
+use crate::objects::enrolment::{Enrolment, JoinToken};
 use crate::objects::job::{Job, Outcome, PlacedTask};
 use crate::objects::node::Node;
 use crate::objects::settings::Settings;
@@ -29,7 +30,11 @@ mod apply;
 mod check;
 mod claims;
 mod decide;
+mod decision;
+mod device_identity;
+mod enrolment;
 mod job_control;
+mod node_state;
 mod nodes;
 mod policies;
 pub(crate) mod policy_answers;
@@ -45,7 +50,8 @@ pub(crate) mod usage;
 mod windows;
 
 pub use check::Violation;
-pub use decide::Decision;
+pub use decision::Decision;
+pub use enrolment::JOIN_TOKEN_MS_MAX;
 pub use saved::{MissingSpec, SavepointPiece, StateRestorer};
 
 /// The state of the cluster. It holds live jobs; ended jobs are read from the tables.
@@ -77,6 +83,12 @@ pub struct State {
     pub windows: BTreeMap<String, Window>,
     /// Tokens that are not revoked, by id.
     pub tokens: BTreeMap<String, Token>,
+    /// Join tokens that are neither used nor expired, by id.
+    pub join_tokens: BTreeMap<String, JoinToken>,
+    /// Nodes whose agents have a certificate. Agents within the server have none.
+    pub enrolments: BTreeMap<NodeId, Enrolment>,
+    /// SHA-256 fingerprint of the CA that signs the certificates of agents.
+    pub cluster_ca: Option<String>,
     pub ledger: Ledger,
     /// How accurate the forecasts of starts were.
     pub calibration: ForecastCalibration,

@@ -4,8 +4,9 @@
 //! `serde_json` fails on fractions within tagged, untagged and flattened types. `simd-json` is not affected by that
 //! feature, and it limits the nesting depth. Serialisation uses `serde_json`.
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::ser::Error as _;
+use serde::{Serialize, Serializer};
 
 /// A text is not valid JSON, or does not match the expected type.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,25 @@ pub fn to_string_pretty<T: Serialize>(value: &T) -> String {
 /// Serialise a value as compact JSON bytes.
 pub fn to_vec<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_else(|error| panic!("cannot serialise as JSON: {error}"))
+}
+
+/// A JSON text that serialises into any other format, with its fields in the order of the text. A command that prints
+/// many types as YAML compiles the YAML serialiser once, and not once for each type.
+pub struct JsonText(Vec<u8>);
+
+impl JsonText {
+    pub fn of<T: Serialize>(value: &T) -> JsonText {
+        JsonText(to_vec(value))
+    }
+}
+
+impl Serialize for JsonText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The parser modifies its input, so it gets a copy.
+        let mut scratch = self.0.clone();
+        let mut parser = simd_json::Deserializer::from_slice(&mut scratch).map_err(S::Error::custom)?;
+        serde_transcode::transcode(&mut parser, serializer)
+    }
 }
 
 /// Extract the serde message from the Debug-style error text of `simd-json`.
@@ -75,6 +95,28 @@ mod tests {
         name: String,
         #[serde(flatten)]
         inner: Inner,
+    }
+
+    #[test]
+    fn json_text_serialises_as_the_value_it_was_made_from() {
+        #[derive(Serialize)]
+        struct Row {
+            zone: &'static str,
+            count: u64,
+            share: f64,
+            whole: f64,
+            none: Option<u8>,
+            lists: Vec<Vec<i64>>,
+        }
+        let row = Row {
+            zone: "a \"b\" ü",
+            count: u64::MAX,
+            share: 0.1,
+            whole: 2.0,
+            none: None,
+            lists: vec![vec![-1], vec![]],
+        };
+        assert_eq!(to_string(&JsonText::of(&row)), to_string(&row));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! `gpu_pool`, `optimize_clock`, `optimize_memory`, `optimize_power`, `check`, `priority_rule`, `balance_rule`,
 //! `distribution_rule`, `preemption_rule`, `schedule_ruleset`, `refuse`, `is_model`, and `gpu_ops` with its five
-//! methods. Every argument is checked: a misspelt field or a invalid type is an error at the line of the call.
+//! methods. Every argument is checked: a misspelt field or an invalid type is an error at the line of the call.
 
 // The interpreter's derive macros implement an unsafe marker trait; this module contains no other unsafe code.
 #![allow(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The engine of the commissioning document: loads policies and decides whether a GPU may be allocated.
+//! The engine of the specification: loads policies and decides whether a GPU may be allocated.
 
 use std::path::{Path, PathBuf};
 

@@ -161,7 +161,7 @@ pub fn victims(
 /// Whether a job restarts after a failure. One refusal is enough; else the longest wait applies.
 pub fn retry(policies: &impl HookExecutor, job: &JobView, failure: &FailureView) -> Result<Retry, PolicyError> {
     let calls = CallBatch::single(vec![views::job(job), views::failure(failure)]);
-    let mut all = Retry::AsAsked;
+    let mut all = Retry::ByRestartRule;
     for file in policies.files_defining(Hook::Retry.as_str()) {
         let answer = single_answer(policies.call_each(&file, Hook::Retry.as_str(), &calls))?;
         all = all.and(answers::retry(&file, answer)?);

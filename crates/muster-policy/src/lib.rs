@@ -47,7 +47,7 @@ mod testing;
 mod worker;
 mod worker_pool;
 
-// The engine and the tool of the commissioning document.
+// The engine and the tool of the specification.
 mod engine;
 pub mod star;
 

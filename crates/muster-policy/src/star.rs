@@ -1,4 +1,4 @@
-//! `star`, the policy tool of the commissioning document: loads policies, lists what they register, and tests whether a
+//! `star`, the policy tool of the specification: loads policies, lists what they register, and tests whether a
 //! GPU could be allocated.
 //!
 //! The binary `star` and the console script of the Python package share this code, so that their output is identical.

@@ -48,7 +48,7 @@ fn shipped_policies() -> PolicyEngine {
     engine
 }
 
-/// The GPU of the example in the commissioning document.
+/// The GPU of the example in the specification.
 fn gpu() -> Gpu {
     Gpu { tags: vec!["high-perf".to_string()], ..Gpu::synthetic(0) }
 }
@@ -76,7 +76,7 @@ fn the_shipped_policies_register_three_pools_and_three_rulesets() {
 }
 
 #[test]
-fn the_commissioning_example_is_allocated() {
+fn the_example_of_the_specification_is_allocated() {
     assert!(shipped_policies().evaluate_allocation(&gpu(), &needs(16.0, &["high-perf"])));
 }
 

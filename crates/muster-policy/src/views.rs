@@ -108,12 +108,16 @@ pub fn candidate(view: &CandidateView) -> PolicyValue {
     ])
 }
 
+/// The signal by which the kernel ends a task that is out of memory.
+const SIGKILL: i64 = 9;
+
 /// An attempt that failed by itself.
 pub fn failure(view: &FailureView) -> PolicyValue {
     let (code, signal, reason) = match &view.exit {
         Exit::Code { code } => (Some(i64::from(*code)), None, None),
         Exit::Signal { signal } => (None, Some(i64::from(*signal)), None),
-        Exit::NotStarted { why } | Exit::Unknown { why } => (None, None, Some(why.as_str())),
+        Exit::OutOfMemory { .. } => (None, Some(SIGKILL), Some("out of memory")),
+        Exit::NotStarted { why } | Exit::InvalidJob { why } | Exit::Unknown { why } => (None, None, Some(why.as_str())),
     };
     PolicyValue::Record(vec![
         ("exit_code", PolicyValue::from_option(code)),

@@ -118,6 +118,10 @@ pub struct Orders {
     pub incarnation: String,
     /// Epoch of the leader that computed the orders.
     pub epoch: u64,
+    /// Random number of the leader's term. A database that is restored from a backup or from a late replica may give an
+    /// epoch a second time, but never with the same nonce. 0 if the server is of an earlier release.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nonce: u64,
     /// Grows with every change of the cluster; an agent ignores older orders.
     pub generation: u64,
     /// All attempts with tasks on this node that have not ended.
@@ -125,6 +129,57 @@ pub struct Orders {
     /// Policy pools with GPUs on this node, with their settings for power, tuning and health checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolOrder>,
+}
+
+/// Age of orders. An agent never follows orders that are older than those it follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrdersStamp {
+    /// Epoch of the leader that computed them.
+    pub epoch: u64,
+    /// Nonce of its term; 0 if unknown.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nonce: u64,
+    /// Their generation within the epoch.
+    pub generation: u64,
+}
+
+impl Orders {
+    /// Age of these orders.
+    pub fn stamp(&self) -> OrdersStamp {
+        OrdersStamp { epoch: self.epoch, nonce: self.nonce, generation: self.generation }
+    }
+}
+
+/// How orders relate to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrdersAge {
+    /// Of the same state, or of a later one.
+    Current,
+    /// Of an earlier state.
+    Older,
+    /// Of an epoch that was given before, by a database that has lost a part of its history: neither is the older one.
+    OtherHistory,
+}
+
+impl OrdersStamp {
+    /// The age of these orders beside those with another stamp.
+    pub fn age_beside(self, other: OrdersStamp) -> OrdersAge {
+        let is_same_term = self.nonce == other.nonce || self.nonce == 0 || other.nonce == 0;
+        match (self.epoch, self.generation) >= (other.epoch, other.generation) {
+            true if is_same_term || self.epoch > other.epoch => OrdersAge::Current,
+            false if is_same_term => OrdersAge::Older,
+            _ => OrdersAge::OtherHistory,
+        }
+    }
+
+    /// True if they were computed in this leader term.
+    pub fn is_of_term(self, epoch: u64, nonce: u64) -> bool {
+        self.epoch == epoch && (self.nonce == nonce || self.nonce == 0)
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The part of a policy pool on this node. Numbers of policies are in thousandths.
@@ -196,6 +251,13 @@ pub struct AttemptOrder {
     /// Power limit of each of its GPUs, if a policy sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milliwatts_max: Option<u64>,
+    /// Set if the node must kill the attempt by itself when no heartbeat sent within this time was acknowledged by a
+    /// leader: the server may start the attempt's job elsewhere after that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub self_fence_ms: Option<i64>,
+    /// Number of the signal that the tasks get once, before the time limit of the job ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
     /// Set if the attempt must stop.
     #[serde(default)]
     pub stop: Option<StopOrder>,
@@ -261,9 +323,24 @@ pub struct RunSpec {
     /// Environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Working directory.
+    /// Working directory; with an image, the one in the container.
     #[serde(default)]
     pub directory: Option<String>,
+    /// What the container sees of the machine, besides its own directories.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<RunMount>,
+}
+
+/// A directory or file of the machine that a container sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunMount {
+    /// Path on the machine.
+    pub source: String,
+    /// Path in the container.
+    pub target: String,
+    /// The container cannot write to it.
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 /// Order to stop an attempt.
@@ -286,6 +363,13 @@ pub enum Report {
     Heartbeat {
         /// Name of the node.
         node: String,
+        /// The newest orders that the agent follows, so that the server repeats orders that were lost; absent before the
+        /// first ones.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        following: Option<OrdersStamp>,
+        /// When the agent sent it, by the boot clock of its node. The leader echoes it; nobody else interprets it.
+        #[serde(default)]
+        sent_at_boot_ms: i64,
     },
     /// The tasks of an attempt on this node run.
     Started {
@@ -315,6 +399,48 @@ pub enum Report {
         /// How long ago the processes ended, by the clock of the node; absent if the end was not observed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended_ms_ago: Option<i64>,
+        /// The prolog of the node failed, so no task ran; `exit` has the reason.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        prolog_failed: bool,
+        /// Incarnation of the reporting agent.
+        #[serde(default)]
+        incarnation: String,
+    },
+    /// The epilog of an attempt failed. Sent before the end of the attempt, and repeated with it.
+    EpilogFailed {
+        /// Name of the node.
+        node: String,
+        /// Job id.
+        job: String,
+        /// Number of the attempt.
+        attempt: u32,
+        /// How it ended, and what it wrote last.
+        why: String,
+        /// Incarnation of the reporting agent.
+        #[serde(default)]
+        incarnation: String,
+    },
+    /// Processes of an attempt survive SIGKILL. Repeated until they are gone.
+    Unkillable {
+        /// Name of the node.
+        node: String,
+        /// Job id.
+        job: String,
+        /// Number of the attempt.
+        attempt: u32,
+        /// Pids, commands and states, for people.
+        processes: String,
+        /// Incarnation of the reporting agent.
+        #[serde(default)]
+        incarnation: String,
+    },
+    /// The health program of the node has run.
+    NodeHealth {
+        /// Name of the node.
+        node: String,
+        /// How it failed, and what it wrote last; absent if the node is healthy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
         /// Incarnation of the reporting agent.
         #[serde(default)]
         incarnation: String,
@@ -334,6 +460,19 @@ pub enum Report {
     },
 }
 
+/// Reply of the leader to a heartbeat. It renews the self-fence deadlines of the node's attempts, which count from the
+/// sending of that heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatEcho {
+    /// Name of the node.
+    pub node: String,
+    /// `sent_at_boot_ms` of the heartbeat.
+    pub sent_at_boot_ms: i64,
+}
+
+/// How the reason of [`Exit::NotStarted`] begins if the job itself is the reason, for example its working directory.
+pub const INVALID_JOB: &str = "invalid job: ";
+
 /// How the processes of an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
@@ -341,8 +480,21 @@ pub enum Exit {
     Code(i32),
     /// By a signal.
     Signal(i32),
-    /// They were never started; the reason.
+    /// The kernel killed a task because it used more memory than it may.
+    OutOfMemory {
+        /// Memory limit of that task.
+        limit_mib: u64,
+    },
+    /// The processes were never started. The text is the reason. If it begins with [`INVALID_JOB`], the job itself is the
+    /// reason and must not be started again; a server of an older release starts it again.
     NotStarted(String),
-    /// They ended unobserved; what is known.
+    /// The processes ended unobserved. The text is what the agent knows.
     Unknown(String),
+}
+
+impl Exit {
+    /// The exit of an attempt that cannot be started on any node.
+    pub fn invalid_job(why: &str) -> Exit {
+        Exit::NotStarted(format!("{INVALID_JOB}{why}"))
+    }
 }

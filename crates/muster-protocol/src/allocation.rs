@@ -61,7 +61,8 @@ pub struct Allocation {
     pub preempted_by: Option<String>,
     /// Reason of the preemption.
     pub preemption_reason: Option<String>,
-    /// Kind of exit of its processes: `code`, `signal`, `not-started`, `unknown`.
+    /// Kind of exit of its processes: `code`, `signal`, `out-of-memory`, `not-started`, `invalid-job`,
+    /// `unknown`.
     pub exit: Option<String>,
     /// Exit code, if the processes exited with one.
     pub exit_code: Option<i32>,

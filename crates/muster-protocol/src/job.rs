@@ -191,6 +191,9 @@ pub struct Job {
     /// True if NVLink is preferred over a common NUMA node.
     #[serde(default)]
     pub prefer_nvlink: bool,
+    /// Signal that the tasks get before the time limit, for example `USR1@5m`; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_signal: Option<String>,
     /// Allowed GPU models, over all task groups; empty for any.
     pub gpu_models: Vec<String>,
     /// Node labels that a node must have, all of them.
@@ -213,6 +216,9 @@ pub struct Job {
     pub args: Vec<String>,
     /// Working directory.
     pub directory: Option<String>,
+    /// What the container sees of the node, each as `SOURCE:TARGET` or `SOURCE:TARGET:ro`.
+    #[serde(default)]
+    pub mounts: Vec<String>,
     /// Dependencies, for example `job-1:succeeded`.
     pub after: Vec<String>,
     /// Maximum number of restarts after a failure.
@@ -228,9 +234,9 @@ pub struct Job {
     /// Annotations of the job.
     pub annotations: BTreeMap<String, String>,
 
-    /// Expected runtime, for display. Always null in this version: there are no learned estimates yet.
+    /// Expected runtime, for display. Always null in this version: there is no prediction by machine learning yet.
     pub estimated_duration: Option<String>,
-    /// Confidence of the expected runtime, 0 to 1. Always null in this version: there are no learned estimates yet.
+    /// Confidence of the expected runtime, 0 to 1. Always null in this version: there is no prediction by machine learning yet.
     pub prediction_confidence: Option<f64>,
     /// Mean utilisation of its GPUs, 0 to 1. Always null in this version: utilisation is not measured yet.
     pub gpu_utilization: Option<f64>,
@@ -310,7 +316,8 @@ pub struct Attempt {
     /// Cause of the stop order, if there was one: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`,
     /// `gang-failed`.
     pub stop_cause: Option<String>,
-    /// Kind of exit of its processes: `code`, `signal`, `not-started`, `unknown`.
+    /// Kind of exit of its processes: `code`, `signal`, `out-of-memory`, `not-started`, `invalid-job`,
+    /// `unknown`.
     pub exit: Option<String>,
     /// Exit code, if the processes exited with one.
     pub exit_code: Option<i32>,
@@ -356,12 +363,23 @@ pub struct LogPiece {
     pub rank: u32,
     /// `stdout` or `stderr`.
     pub stream: String,
+    /// The node that holds the output; `None` if the task has not been placed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Start of this chunk, in bytes.
     pub offset: u64,
     /// Start of the next chunk; send it as `offset`.
     pub next_offset: u64,
+    /// Size of the output so far, in bytes.
+    pub size: u64,
+    /// Bytes before this chunk that were requested and no longer exist: the head of a large output is removed to limit
+    /// its disk use.
+    pub skipped_bytes: u64,
     /// True if there will be no more output: the attempt has ended and all its output was read.
     pub complete: bool,
     /// The output; bytes that are not UTF-8 are replaced.
     pub text: String,
+    /// The unchanged bytes of the output in base64, if they are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
 }

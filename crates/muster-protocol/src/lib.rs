@@ -11,6 +11,7 @@ pub mod allocation;
 pub mod audit;
 pub mod cluster;
 pub mod event;
+pub mod exec;
 pub mod explain;
 pub mod gpu;
 pub mod gpu_amount;

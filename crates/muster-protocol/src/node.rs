@@ -127,7 +127,8 @@ pub struct Node {
     pub hostname: String,
     /// Address.
     pub ip_address: String,
-    /// `Ready`, `Suspect`, `Unreachable`, `Fenced`, `Draining`, `Hold`, or `Declared` until its agent joins.
+    /// `Ready`, `Suspect`, `Unreachable`, `Fenced`, `Draining`, `Hold`, or `Declared` until its agent joins. The word for
+    /// service and sight together; the worst counts: `Fenced`, `Unreachable`, `Hold`, `Draining`, `Suspect`, `Ready`.
     #[schema(example = "Ready")]
     pub state: String,
     /// Actor that set the state.
@@ -138,6 +139,18 @@ pub struct Node {
     pub state_since: String,
     /// The same in Unix milliseconds.
     pub state_since_ms: i64,
+    /// What operators want of the node: `Ready`, `Draining` or `Hold`. Silence and fences leave it unchanged.
+    #[serde(default)]
+    pub service: NodeAxis,
+    /// Whether the leader hears its agent: `Seen`, `Suspect`, `Unreachable` or `Fenced`.
+    #[serde(default)]
+    pub sight: NodeAxis,
+    /// Last report of a silent node that the leader knows of, RFC 3339. A new leader counts from its takeover.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<String>,
+    /// How its health program failed last; absent if the node is healthy or has no such program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_failure: Option<String>,
     /// True if its agent is connected.
     pub online: bool,
     /// True if it takes new jobs.
@@ -187,6 +200,21 @@ pub struct Node {
     pub gpus: Vec<Gpu>,
 }
 
+/// The state of a node on one axis.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeAxis {
+    /// `Ready`, `Draining` or `Hold` for the service; `Seen`, `Suspect`, `Unreachable` or `Fenced` for the sight.
+    pub state: String,
+    /// Who set it.
+    pub by: String,
+    /// Reason.
+    pub why: String,
+    /// Time of the last change, RFC 3339.
+    pub since: String,
+    /// Time of the last change, in Unix milliseconds.
+    pub since_ms: i64,
+}
+
 /// All nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeList {
@@ -194,4 +222,30 @@ pub struct NodeList {
     pub nodes: Vec<Node>,
     /// Number of nodes.
     pub total: u64,
+}
+
+/// A new join token. Everything is optional.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct JoinTokenSpec {
+    /// The only node that may use it. Without a name the token enrols any node that has not joined yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Lifetime. Default: 15 minutes; at most 24 hours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<u64>,
+}
+
+/// A join token that was created. Its URL is shown only once and is not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct JoinTokenMade {
+    /// Public id.
+    #[schema(example = "j0123456789")]
+    pub id: String,
+    /// Start the agent of the new node with `muster agent --join` and this URL.
+    pub url: String,
+    /// The only node that may use it; absent for any new node.
+    pub node: Option<String>,
+    /// Time of expiry, RFC 3339.
+    pub expires_at: String,
 }

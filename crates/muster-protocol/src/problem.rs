@@ -20,11 +20,11 @@ pub struct Problem {
     #[schema(example = "over-quota")]
     pub code: String,
     /// Description in a sentence.
-    #[schema(example = "the job asks for 6 GPUs, tenant `vision` may hold 5 at most")]
+    #[schema(example = "the job requests 6 GPUs; the quota of tenant `vision` is 5")]
     pub detail: String,
     /// What the caller can do next, if there is a suggestion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(example = "ask for at most 5 GPUs, or have the quota raised")]
+    #[schema(example = "request at most 5 GPUs, or ask an admin to raise the quota")]
     pub hint: Option<String>,
     /// The same as `detail`, for older clients.
     pub error: String,

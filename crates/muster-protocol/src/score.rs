@@ -16,7 +16,7 @@ pub struct Score {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScoreTerm {
     /// `fragmentation` (GPU capacity that the workload mix can no longer use), `locality` (slow links between its
-    /// GPUs), `health` (GPUs with a warning or degraded health), `learned`, `policy` or `power`.
+    /// GPUs), `health` (GPUs with a warning or degraded health) or `policy` (the cost that policies add).
     #[schema(example = "fragmentation")]
     pub name: String,
     /// Cost in thousandths of a GPU; negative for a gain.

@@ -1,5 +1,5 @@
-//! Step 1, submit: the submission of a job, and changes of jobs. The flat fields have the names of the commissioning
-//! document.
+//! Step 1, submit: the submission of a job, and changes of jobs. The flat fields have the names of the
+//! specification.
 
 use std::collections::BTreeMap;
 
@@ -90,9 +90,12 @@ pub struct SubmitJob {
     /// Further arguments of the command.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Working directory.
+    /// Working directory; with an image, the one in the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
+    /// What the container of a job with an image sees of the node, each as `SOURCE:TARGET` or `SOURCE:TARGET:ro`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<String>,
 
     /// Time limit, after which the job is stopped: seconds, or a text such as `2h30m`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,6 +103,10 @@ pub struct SubmitJob {
     /// Time limit in minutes, instead of `time_limit`; 0 means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_runtime_minutes: Option<u64>,
+    /// Signal that the tasks get once before the time limit: name or number, then `@` and how long before, in seconds or as
+    /// a text: `USR1@300`, `TERM@5m`. Default: 60 seconds before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
     /// Indexes of a job array: `0-99`, `0-99%8` (8 at once), `1,4,7-9`, `0-20:5`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<String>,

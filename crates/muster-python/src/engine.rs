@@ -1,4 +1,4 @@
-//! The policy engine of the commissioning document, for Python.
+//! The policy engine of the specification, for Python.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

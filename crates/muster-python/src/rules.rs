@@ -35,7 +35,7 @@ fn pool<'py>(py: Python<'py>, pool: &Pool) -> PyResult<Bound<'py, PyDict>> {
     dict.set_item("max_temp_c", milli_to_float(pool.max_temp_milli_c))?;
     dict.set_item("power_policy", pool.power_policy.as_str())?;
     dict.set_item("health_threshold", milli_to_float(pool.health_threshold_milli))?;
-    let strategies = pool.opt_strategies.iter().map(|one: &Strategy| (("type", one.kind.word()), &one.fields));
+    let strategies = pool.opt_strategies.iter().map(|one: &Strategy| (("type", one.kind.as_str()), &one.fields));
     dict.set_item("opt_strategies", dicts_with_key(py, strategies)?)?;
     let checks = pool.health_checks.iter().map(|one: &Check| (("name", one.name.as_str()), &one.fields));
     dict.set_item("health_checks", dicts_with_key(py, checks)?)?;

@@ -1,40 +1,32 @@
 //! Step 11, report: reports of agents become commands, and nodes without heartbeats become suspect and unreachable.
 
-use std::collections::BTreeMap;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use muster_agent::ReportSink;
 use muster_core::facts::command::{JobsOnGpu, TaskReport};
-use muster_core::gpu::device::{GpuFacts, GpuStatus, NumaFacts};
-use muster_core::gpu::partition::MigInstance;
+use muster_core::gpu::device::{GpuFacts, GpuStatus, MigInstance, NumaFacts};
 use muster_core::objects::job;
-use muster_core::objects::node::{NodeFacts, NodeStatus};
+use muster_core::objects::node::{NodeFacts, Service, Sight};
 use muster_core::{Actor, Command, JobId, NodeId, State, Timestamp};
-use muster_protocol::agent::{Exit, Registration, Report};
+use muster_protocol::agent::{Exit, INVALID_JOB, Registration, Report};
 use tracing::{debug, warn};
 
 use crate::clock::Clock;
 use crate::cluster::{Cluster, ServerRole};
+use crate::dispatch::DispatchInput;
 use crate::readings::{Readings, reporting_node};
-
-/// Time without a report after which a node is suspect and gets no new work. With rare heartbeats: three intervals and a
-/// margin.
-const SUSPECT_AFTER: Duration = Duration::from_secs(5);
-/// Time without a report after which a node is unreachable: its jobs wait until it returns or is fenced. With rare
-/// heartbeats: ten intervals.
-const UNREACHABLE_AFTER: Duration = Duration::from_secs(30);
+use crate::silence::{SilenceMonitor, SilenceTimeouts};
 
 /// Turns reports into commands and detects silent nodes. Nothing here blocks: the simulator runs it too.
 #[derive(Default)]
 pub struct HeartbeatMonitor {
-    last_report: BTreeMap<NodeId, Duration>,
-    heartbeat_interval: Duration,
+    silence: SilenceMonitor,
 }
 
 impl HeartbeatMonitor {
-    pub fn with_heartbeat_interval(heartbeat_interval: Duration) -> HeartbeatMonitor {
-        HeartbeatMonitor { heartbeat_interval, ..HeartbeatMonitor::default() }
+    pub fn new(timeouts: SilenceTimeouts) -> HeartbeatMonitor {
+        HeartbeatMonitor { silence: SilenceMonitor::new(timeouts) }
     }
 
     /// The command for a report; `None` if the report changes nothing.
@@ -43,21 +35,41 @@ impl HeartbeatMonitor {
             warn!(node = reporting_node(&report), "ignored a report with an invalid node name");
             return None;
         };
-        self.last_report.insert(node.clone(), clock.elapsed());
+        self.silence.record_report(&node, clock.elapsed());
         match report {
             Report::Registered(registration) => {
                 Some(Command::RegisterNode { node, facts: Box::new(node_facts(*registration)) })
             }
-            Report::Heartbeat { .. } => reregister_after_silence(state, node),
+            Report::Heartbeat { .. } => seen_after_silence(state, node),
             Report::Started { job, attempt, incarnation, .. } => {
                 let job = job.parse().ok()?;
                 let part = AttemptPart { node, job, attempt };
                 part.accepts_report_from(state, &incarnation).then(|| part.report_command(TaskReport::Started))
             }
-            Report::Ended { job, attempt, exit, stopped, ended_ms_ago, incarnation, .. } => {
+            Report::Ended { job, attempt, exit, stopped, ended_ms_ago, prolog_failed, incarnation, .. } => {
                 let part = AttemptPart { node, job: job.parse().ok()?, attempt };
-                let report = TaskReport::Ended { exit: exit_from_report(exit), stopped, ended_ms_ago };
+                let report = match exit {
+                    Exit::NotStarted(why) if prolog_failed => TaskReport::PrologFailed { why },
+                    exit => TaskReport::Ended { exit: exit_from_report(exit), stopped, ended_ms_ago },
+                };
                 part.accepts_report_from(state, &incarnation).then(|| part.report_command(report))
+            }
+            Report::EpilogFailed { job, attempt, why, incarnation, .. } => {
+                let part = AttemptPart { node, job: job.parse().ok()?, attempt };
+                let report = TaskReport::EpilogFailed { why };
+                part.accepts_report_from(state, &incarnation).then(|| part.report_command(report))
+            }
+            Report::Unkillable { job, attempt, processes, incarnation, .. } => {
+                let part = AttemptPart { node, job: job.parse().ok()?, attempt };
+                let report = TaskReport::Unkillable { processes };
+                part.accepts_report_from(state, &incarnation).then(|| part.report_command(report))
+            }
+            Report::NodeHealth { failure, incarnation, .. } => {
+                let known = state.nodes.get(&node)?;
+                let is_current = known.facts.incarnation == incarnation;
+                let is_news =
+                    failure.is_some() || known.health_failure.is_some() || known.state.service.status != Service::Ready;
+                (is_current && is_news).then_some(Command::ReportHealth { node, failure })
             }
             Report::GpuReading { gpu, temperature_c, errors, last_error, .. } => {
                 let reading = GpuHealthReading { gpu, temperature_c, errors, last_error };
@@ -66,38 +78,14 @@ impl HeartbeatMonitor {
         }
     }
 
-    /// State changes of nodes that have not reported for too long.
-    pub fn commands_for_silent_nodes(&mut self, state: &State, clock: &dyn Clock) -> Vec<Command> {
-        let elapsed = clock.elapsed();
-        let mut commands = Vec::new();
-        for node in state.nodes.values().filter(|node| !node.declared) {
-            let last_report = *self.last_report.entry(node.id.clone()).or_insert(elapsed);
-            let silent = elapsed.saturating_sub(last_report);
-            if let Some(status) = self.state_after_silence(node.state.status, silent) {
-                let why = format!("no report from its agent for {} s", silent.as_secs());
-                commands.push(Command::SetNodeState { node: node.id.clone(), status, why });
-            }
-        }
-        commands
+    /// The commands for nodes that have not reported for too long, in the term of this server with this epoch.
+    pub fn commands_for_silent_nodes(&mut self, state: &State, epoch: u64, clock: &dyn Clock) -> Vec<Command> {
+        self.silence.commands(state, epoch, clock.elapsed())
     }
 
-    /// The new status of a node after this silence; `None` if it keeps its status.
-    fn state_after_silence(&self, status: NodeStatus, silent: Duration) -> Option<NodeStatus> {
-        let margin = Duration::from_secs(2);
-        match status {
-            NodeStatus::Ready if silent >= SUSPECT_AFTER.max(self.heartbeat_interval * 3 + margin) => {
-                Some(NodeStatus::Suspect)
-            }
-            NodeStatus::Suspect if silent >= UNREACHABLE_AFTER.max(self.heartbeat_interval * 10) => {
-                Some(NodeStatus::Unreachable)
-            }
-            _ => None,
-        }
-    }
-
-    /// Restart all timeouts: after this server was not the leader, its own gap must not count as silence of the nodes.
+    /// This server does not lead.
     pub fn reset(&mut self) {
-        self.last_report.clear();
+        self.silence.reset();
     }
 }
 
@@ -125,11 +113,16 @@ impl AttemptPart {
     }
 }
 
-/// A heartbeat of a suspect or unreachable node returns the node to service.
-fn reregister_after_silence(state: &State, node: NodeId) -> Option<Command> {
-    let known = state.nodes.get(&node)?;
-    let was_silent = matches!(known.state.status, NodeStatus::Suspect | NodeStatus::Unreachable);
-    was_silent.then(|| Command::RegisterNode { node, facts: Box::new(known.facts.clone()) })
+/// A heartbeat of a silent node makes it seen. What an operator fenced returns when its agent registers again, or when
+/// an operator lifts the fence.
+fn seen_after_silence(state: &State, node: NodeId) -> Option<Command> {
+    let sight = &state.nodes.get(&node)?.state.sight;
+    let returns = match sight.status {
+        Sight::Seen => false,
+        Sight::Suspect | Sight::Unreachable => true,
+        Sight::Fenced => sight.by == Actor::system().name,
+    };
+    returns.then(|| Command::SetNodeSight { node, sight: Sight::Seen, silent_ms: 0, fenced: Vec::new() })
 }
 
 /// Receives the reports of the agents of a server.
@@ -138,12 +131,18 @@ pub struct ReportReceiver {
     clock: Arc<dyn Clock>,
     heartbeats: Mutex<HeartbeatMonitor>,
     readings: Arc<Readings>,
+    to_dispatch: Sender<DispatchInput>,
 }
 
 impl ReportReceiver {
-    pub fn new(cluster: Cluster, clock: Arc<dyn Clock>, heartbeat_interval: Duration) -> Arc<ReportReceiver> {
-        let heartbeats = Mutex::new(HeartbeatMonitor::with_heartbeat_interval(heartbeat_interval));
-        Arc::new(ReportReceiver { cluster, clock, heartbeats, readings: Arc::default() })
+    pub fn new(
+        cluster: Cluster,
+        clock: Arc<dyn Clock>,
+        timeouts: SilenceTimeouts,
+        to_dispatch: Sender<DispatchInput>,
+    ) -> Arc<ReportReceiver> {
+        let heartbeats = Mutex::new(HeartbeatMonitor::new(timeouts));
+        Arc::new(ReportReceiver { cluster, clock, heartbeats, readings: Arc::default(), to_dispatch })
     }
 
     pub fn readings(&self) -> Arc<Readings> {
@@ -156,9 +155,16 @@ impl ReportReceiver {
         Arc::new(move |report| receiver.receive(report))
     }
 
-    fn receive(&self, report: Report) {
+    /// Takes over a report of the agent of a node.
+    pub fn receive(&self, report: Report) {
         self.readings.record(&report, self.clock.now());
+        let heartbeat = DispatchInput::of_report(&report, self.clock.elapsed());
         let command = self.cluster.read(|state| self.lock_heartbeats().command_for_report(state, report, &*self.clock));
+        if let Some(heartbeat) = heartbeat {
+            // Only once it is recorded: dispatch acknowledges it, and the node counts on that. A failed send means that
+            // the dispatch thread has ended: the server stops.
+            drop(self.to_dispatch.send(heartbeat));
+        }
         command.into_iter().for_each(|command| self.enqueue(command));
     }
 
@@ -171,13 +177,13 @@ impl ReportReceiver {
 
     /// Change the state of silent nodes, and record readings that the state lacks. Called about once a second.
     pub fn report_silent_nodes(&self) {
-        if !matches!(self.cluster.role(), ServerRole::Leading { .. }) {
+        let ServerRole::Leading { term } = self.cluster.role() else {
             self.lock_heartbeats().reset();
             return;
-        }
+        };
         let commands = self.cluster.read(|state| {
             self.readings.forget_unknown_nodes(self.clock.now(), |node| state.nodes.contains_key(node));
-            let mut commands = self.lock_heartbeats().commands_for_silent_nodes(state, &*self.clock);
+            let mut commands = self.lock_heartbeats().commands_for_silent_nodes(state, term.epoch, &*self.clock);
             commands.extend(commands_for_unrecorded_readings(state, &self.readings, self.clock.now()));
             commands
         });
@@ -229,7 +235,11 @@ fn exit_from_report(exit: Exit) -> job::Exit {
     match exit {
         Exit::Code(code) => job::Exit::Code { code },
         Exit::Signal(signal) => job::Exit::Signal { signal },
-        Exit::NotStarted(why) => job::Exit::NotStarted { why },
+        Exit::OutOfMemory { limit_mib } => job::Exit::OutOfMemory { limit_mib },
+        Exit::NotStarted(why) => match why.strip_prefix(INVALID_JOB) {
+            Some(why) => job::Exit::InvalidJob { why: why.to_string() },
+            None => job::Exit::NotStarted { why },
+        },
         Exit::Unknown(why) => job::Exit::Unknown { why },
     }
 }
@@ -286,6 +296,8 @@ fn command_for_reading(state: &State, node: NodeId, reading: GpuHealthReading, n
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use muster_agent::Cluster;
     use muster_core::facts::command::SubmitJob;
     use muster_core::gpu::topology::{Locality, NodeTopology};
@@ -363,6 +375,7 @@ mod tests {
             exit: Exit::Code(0),
             stopped: false,
             ended_ms_ago: Some(5),
+            prolog_failed: false,
             incarnation: incarnation.to_string(),
         };
         assert!(cluster.command_for_report(ended("a")).is_none(), "`b` may have launched it again");
@@ -374,6 +387,35 @@ mod tests {
             report: TaskReport::Started,
         });
         assert!(cluster.command_for_report(ended("a")).is_some(), "`b` never launches what is known to have started");
+    }
+
+    #[test]
+    fn reports_about_site_programs_become_commands() {
+        let mut cluster = ReportFixture::with_job();
+        let (node, job, incarnation) = (|| "n1".to_string(), || "job-1".to_string(), || "b".to_string());
+        let health = |failure: Option<&str>| Report::NodeHealth {
+            node: node(),
+            failure: failure.map(str::to_string),
+            incarnation: incarnation(),
+        };
+        assert!(cluster.command_for_report(health(None)).is_none(), "a healthy node in service is no news");
+        let unhealthy = cluster.command_for_report(health(Some("ECC errors"))).unwrap();
+        cluster.execute(&unhealthy);
+        assert_eq!(cluster.0.nodes.values().next().unwrap().state.service.status, Service::Draining);
+        assert!(cluster.command_for_report(health(None)).is_some());
+        let ended = Report::Ended {
+            node: node(),
+            job: job(),
+            attempt: 1,
+            exit: Exit::NotStarted("prolog failed: exit code 1".to_string()),
+            stopped: false,
+            ended_ms_ago: Some(5),
+            prolog_failed: true,
+            incarnation: incarnation(),
+        };
+        cluster.execute(&cluster.command_for_report(ended).unwrap());
+        let job = cluster.0.jobs.values().next().unwrap();
+        assert!(job.is_queued() && job.requeues == 0 && job.restarts == 0, "{job:?}");
     }
 
     #[test]
@@ -478,11 +520,18 @@ mod tests {
     }
 
     #[test]
-    fn settings_say_when_a_gpu_cools_and_for_how_long() {
+    fn settings_determine_when_a_gpu_cools_and_for_how_long() {
         let usual = Settings::default();
         assert_eq!(cooling_ms(usual.clone()), Some(usual.cooling_ms));
         assert_eq!(cooling_ms(Settings { cooling_ms: 7_000, ..usual.clone() }), Some(7_000));
         assert_eq!(cooling_ms(Settings { thermal_limit_c: 85, ..usual.clone() }), None);
         assert_eq!(cooling_ms(Settings { thermal: false, ..usual }), None);
+    }
+
+    #[test]
+    fn a_job_that_no_node_can_start_is_told_from_a_failed_launch() {
+        let why = "the working directory is missing".to_string();
+        assert_eq!(exit_from_report(Exit::invalid_job(&why)), job::Exit::InvalidJob { why: why.clone() });
+        assert_eq!(exit_from_report(Exit::NotStarted(why.clone())), job::Exit::NotStarted { why });
     }
 }

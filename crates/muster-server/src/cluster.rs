@@ -6,10 +6,11 @@
 
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use muster_core::planner::{Forecast, Verdicts};
 use muster_core::{Actor, Answer, Command, Event, Refusal, State, Timestamp};
-use muster_store::{Entry, Tables};
+use muster_store::{Entry, LeaderEpoch, Tables};
 use tokio::sync::{broadcast, oneshot};
 
 use crate::clock::Clock;
@@ -19,6 +20,14 @@ pub const INBOX_REQUESTS_MAX: usize = 16_384;
 
 /// Batches that a subscriber may lag behind; beyond that it misses batches and must start over from the state.
 const SUBSCRIBER_LAG_BATCHES_MAX: usize = 1_024;
+
+/// Duration of the leader lease. Three renewals fit into it, and a takeover after a crash takes about this long.
+pub const LEADER_LEASE: Duration = Duration::from_secs(6);
+
+/// True if a leader may still act that sent its last successful renewal this long ago.
+pub fn is_lease_fresh(since_renewal: Duration) -> bool {
+    since_renewal < LEADER_LEASE * 2 / 3
+}
 
 /// The handle of the cluster. Cheap to clone.
 #[derive(Clone)]
@@ -30,6 +39,8 @@ struct Shared {
     inbox: SyncSender<CommandRequest>,
     replica: RwLock<State>,
     role: RwLock<ServerRole>,
+    /// Monotonic time of the last renewal of the leader lease.
+    lease_renewed_at: RwLock<Duration>,
     verdicts: RwLock<Arc<Verdicts>>,
     forecast: RwLock<Arc<Forecast>>,
     events: broadcast::Sender<Arc<Batch>>,
@@ -62,7 +73,7 @@ pub enum ServerRole {
     /// Replaying the journal.
     Starting,
     /// The only server that writes.
-    Leading { epoch: u64 },
+    Leading { term: LeaderEpoch },
     /// Another server is the leader.
     Standby { leader: String },
     /// The database does not answer or refuses.
@@ -94,6 +105,7 @@ impl Cluster {
             inbox,
             replica: RwLock::default(),
             role: RwLock::new(ServerRole::Starting),
+            lease_renewed_at: RwLock::default(),
             verdicts: RwLock::default(),
             forecast: RwLock::default(),
             events: broadcast::Sender::new(SUBSCRIBER_LAG_BATCHES_MAX),
@@ -144,6 +156,17 @@ impl Cluster {
         self.shared.role.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Monotonic time at which this server was the leader for certain, because the lease was renewed after it.
+    pub fn lease_renewed_at(&self) -> Duration {
+        *self.shared.lease_renewed_at.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if no other server can lead yet: the last renewal of the lease is recent. A server that was paused may have
+    /// been replaced although it has not stepped down.
+    pub fn is_lease_fresh(&self) -> bool {
+        is_lease_fresh(self.shared.clock.elapsed().saturating_sub(self.lease_renewed_at()))
+    }
+
     /// The verdicts of the last planning round: why each waiting job waits.
     pub fn verdicts(&self) -> Arc<Verdicts> {
         self.shared.verdicts.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -189,6 +212,10 @@ impl Cluster {
 
     pub(crate) fn set_role(&self, role: ServerRole) {
         *self.shared.role.write().unwrap_or_else(PoisonError::into_inner) = role;
+    }
+
+    pub(crate) fn set_lease_renewed_at(&self, at: Duration) {
+        *self.shared.lease_renewed_at.write().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
     pub(crate) fn set_forecast(&self, forecast: Forecast) {

@@ -6,6 +6,7 @@
 
 mod file;
 mod keys;
+mod launcher;
 mod merged;
 mod problem;
 mod resolve;
@@ -36,8 +37,8 @@ pub struct Config {
     pub environment: String,
     /// Address of HTTP.
     pub listen: SocketAddr,
-    /// Address of gRPC, on the same host.
-    pub grpc_listen: SocketAddr,
+    /// Port of gRPC, on the same host.
+    pub grpc_port: GrpcPort,
     /// Folder of the database, certificates and tokens.
     pub data_dir: PathBuf,
     pub database: Database,
@@ -54,6 +55,8 @@ pub struct Config {
     /// Longest pause between two planning rounds.
     pub scheduling_interval_ms: i64,
     pub agent: AgentConfig,
+    pub agent_link: AgentLinkConfig,
+    pub silence: SilenceConfig,
     pub metrics: MetricsConfig,
     pub log: LogConfig,
     pub telemetry: TelemetryConfig,
@@ -64,6 +67,33 @@ pub struct Config {
     /// For the operator; no warning stops the start.
     pub warnings: Vec<String>,
     merged: MergedConfig,
+}
+
+/// Where gRPC is served, on the host of `listen`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrpcPort {
+    /// On the default port; on loopback, on a free port if that one is in use.
+    Auto,
+    Off,
+    /// On this port; on a free port if it is 0.
+    At(u16),
+}
+
+/// The link to the agents of other machines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentLinkConfig {
+    pub listen: AgentLinkListen,
+    /// `HOST:PORT` of the link on each server of the cluster, this one first; empty for the address it listens on.
+    pub advertise: Vec<String>,
+}
+
+/// Where the agent link listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentLinkListen {
+    /// On the default port, if the server runs no nodes itself.
+    Auto,
+    Off,
+    At(SocketAddr),
 }
 
 /// The database of journal, savepoints and tables.
@@ -152,8 +182,16 @@ pub struct AgentConfig {
     pub metrics_ms: i64,
     /// Interval of readings of every GPU.
     pub health_check_ms: i64,
-    /// Program that runs container images.
-    pub container_runtime: String,
+    /// How jobs are isolated from this machine and from each other.
+    pub launcher: muster_agent::LauncherConfig,
+}
+
+/// After which silence a node is lost. The self-fence is one of the core's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SilenceConfig {
+    pub suspect_after_ms: i64,
+    pub suspect_margin_ms: i64,
+    pub unreachable_after_ms: i64,
 }
 
 /// How metrics are served.

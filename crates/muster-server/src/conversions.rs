@@ -2,7 +2,7 @@
 //! dependencies.
 
 use muster_core::facts::verdict::FairShare;
-use muster_core::objects::job::{Dependency, DependencyWhen};
+use muster_core::objects::job::{Dependency, DependencyWhen, EarlySignal};
 use muster_core::objects::tenant::Tier;
 use muster_core::time;
 use muster_core::{Refusal, Timestamp};
@@ -67,6 +67,52 @@ pub fn parse_duration_ms(field: &'static str, span: &Span) -> Result<i64, Refusa
         Some(..=0) => Err(invalid(field, "must be above zero")),
         _ => Err(invalid(field, "must be ten years at most")),
     }
+}
+
+/// The signals that a job may ask for, by their numbers on Linux. SIGKILL and SIGSTOP cannot be handled.
+const SIGNALS: [(&str, i32); 12] = [
+    ("HUP", 1),
+    ("INT", 2),
+    ("QUIT", 3),
+    ("USR1", 10),
+    ("USR2", 12),
+    ("ALRM", 14),
+    ("TERM", 15),
+    ("CONT", 18),
+    ("URG", 23),
+    ("XCPU", 24),
+    ("WINCH", 28),
+    ("PWR", 30),
+];
+/// As in Slurm.
+const EARLY_SIGNAL_BEFORE_MS: i64 = 60_000;
+
+/// An early signal such as `USR1@300`, `SIGTERM@5m` or `10`.
+pub fn parse_early_signal(text: &str) -> Result<EarlySignal, Refusal> {
+    let (name, before) = text.split_once('@').map_or((text, None), |(name, before)| (name, Some(before)));
+    let upper = name.trim().to_ascii_uppercase();
+    let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
+    let found = SIGNALS.iter().find(|(known, number)| *known == bare || number.to_string() == bare);
+    let names = || SIGNALS.map(|(name, _)| name).join(", ");
+    let unknown = || invalid("signal", format!("`{name}` is none of {}, nor the number of one", names()));
+    let (_, signal) = found.ok_or_else(unknown)?;
+    let before_ms = match before.map(str::trim) {
+        None => EARLY_SIGNAL_BEFORE_MS,
+        Some(before) => match before.parse() {
+            Ok(seconds) => parse_duration_ms("signal", &Span::Seconds(seconds))?,
+            Err(_) => parse_duration_ms("signal", &Span::Text(before.to_string()))?,
+        },
+    };
+    Ok(EarlySignal { signal: *signal, before_ms })
+}
+
+pub fn signal_name(number: i32) -> String {
+    let found = SIGNALS.iter().find(|(_, known)| *known == number);
+    found.map_or(number.to_string(), |(name, _)| name.to_string())
+}
+
+pub fn early_signal_text(early: EarlySignal) -> String {
+    format!("{}@{}", signal_name(early.signal), human_duration(early.before_ms))
 }
 
 /// A timestamp in a body.

@@ -1,28 +1,32 @@
 //! Step 9, dispatch: send each node its orders.
 //!
-//! Orders are computed from the state each time, so nothing is lost when the server restarts. Nothing is decided here: a
-//! node that disagrees sends a report, and the engine decides.
+//! Orders are computed from the state each time, so nothing is lost when the server restarts. They are sent when they
+//! change, and again when a heartbeat shows that the agent follows older ones, so a lost message is a delay. Nothing is
+//! decided here: a node that disagrees sends a report, and the engine decides.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
 
 use muster_agent::Agent;
 use muster_core::gpu::gpu_share::{Share, ShareMode};
-use muster_core::objects::job::{Attempt, Job, NodeReport, PlacedTask, StopCause};
-use muster_core::objects::node::{NodeFacts, NodeStatus};
+use muster_core::objects::job::{Attempt, Job, Mount, NodeReport, PlacedTask, StopCause};
+use muster_core::objects::node::{NodeFacts, NodeStatus, Sight};
 use muster_core::objects::policy::rules::{Fact, Pool};
 use muster_core::{Event, JobId, NodeId, State};
 use muster_protocol::agent::{
-    AttemptOrder, DeviceDirective, Orders, PoolOrder, RunSpec, StopOrder, TaskOrder, TaskShare,
+    AttemptOrder, DeviceDirective, HeartbeatEcho, Orders, OrdersStamp, PoolOrder, Report, RunMount, RunSpec, StopOrder,
+    TaskOrder, TaskShare,
 };
+use muster_store::LeaderEpoch;
 use tracing::debug;
 
 use crate::cluster::Cluster;
-use crate::engine_loop::JournalUpdate;
+use crate::engine_loop::{JournalUpdate, Subscriber};
 
 /// Everything the dispatch thread needs.
 pub struct Dispatch {
-    pub feed: Receiver<JournalUpdate>,
+    pub inputs: Receiver<DispatchInput>,
     pub cluster: Cluster,
     pub agents: Vec<Box<dyn Agent>>,
 }
@@ -31,9 +35,15 @@ impl Dispatch {
     /// Dispatch until the engine has ended, then shut the agents down.
     pub fn run(mut self) {
         let mut tracker = OrderTracker::default();
-        while let Ok(update) = self.feed.recv() {
-            for node in tracker.nodes_with_changed_orders(&update) {
-                self.send_orders(&node, tracker.epoch);
+        while let Ok(input) = self.inputs.recv() {
+            if matches!(input, DispatchInput::EngineEnded) {
+                break;
+            }
+            for echo in tracker.echoes(&input, self.cluster.lease_renewed_at()) {
+                self.acknowledge_heartbeat(echo);
+            }
+            for node in tracker.nodes_to_send_orders(&input) {
+                self.send_orders(&node, tracker.leader_epoch);
             }
         }
         for agent in &mut self.agents {
@@ -41,39 +51,192 @@ impl Dispatch {
         }
     }
 
-    fn send_orders(&mut self, node: &NodeId, epoch: u64) {
-        let agent = self.agents.iter_mut().find(|agent| agent.nodes().iter().any(|name| name == node.as_str()));
-        let Some(agent) = agent else {
+    fn acknowledge_heartbeat(&mut self, echo: HeartbeatEcho) {
+        if let Some(agent) = self.agent_of(&echo.node) {
+            agent.acknowledge_heartbeat(echo);
+        }
+    }
+
+    fn agent_of(&mut self, node: &str) -> Option<&mut Box<dyn Agent>> {
+        self.agents.iter_mut().find(|agent| agent.serves(node))
+    }
+
+    fn send_orders(&mut self, node: &NodeId, leader_epoch: LeaderEpoch) {
+        let cluster = self.cluster.clone();
+        let Some(agent) = self.agent_of(node.as_str()) else {
             debug!(%node, "no agent of this process serves this node");
             return;
         };
-        agent.deliver_orders(self.cluster.read(|state| orders(state, node, epoch)));
+        agent.deliver_orders(cluster.read(|state| orders(state, node, leader_epoch)));
     }
 }
 
-/// Finds the nodes whose orders a batch of events changes.
+/// What dispatch reacts to.
+#[derive(Clone)]
+pub enum DispatchInput {
+    Journal(JournalUpdate),
+    /// The heartbeat of an agent, with the orders that the agent follows.
+    Heartbeat {
+        node: NodeId,
+        following: Option<OrdersStamp>,
+        sent_at_boot_ms: i64,
+        /// By the monotonic clock of this server.
+        received_at: Duration,
+    },
+    /// The engine has ended, so no update follows.
+    EngineEnded,
+}
+
+impl DispatchInput {
+    /// `None` for reports other than heartbeats, and for an invalid node name.
+    pub fn of_report(report: &Report, received_at: Duration) -> Option<DispatchInput> {
+        let Report::Heartbeat { node, following, sent_at_boot_ms } = report else { return None };
+        let (following, sent_at_boot_ms) = (*following, *sent_at_boot_ms);
+        Some(DispatchInput::Heartbeat { node: node.parse().ok()?, following, sent_at_boot_ms, received_at })
+    }
+}
+
+/// The subscriber that passes the journal on to dispatch, and ends dispatch when the engine drops it: the agents hold
+/// senders of the same channel, so the channel does not close by itself.
+pub fn journal_subscriber(inputs: Sender<DispatchInput>) -> Subscriber {
+    let feed = JournalFeed(inputs);
+    Box::new(move |update| feed.send(DispatchInput::Journal(update)))
+}
+
+struct JournalFeed(Sender<DispatchInput>);
+
+impl JournalFeed {
+    fn send(&self, input: DispatchInput) {
+        // A failed send means that the dispatch thread has ended.
+        drop(self.0.send(input));
+    }
+}
+
+impl Drop for JournalFeed {
+    fn drop(&mut self) {
+        self.send(DispatchInput::EngineEnded);
+    }
+}
+
+/// Finds the nodes that must be sent their orders: because events have changed them, or because the agent follows older
+/// ones. Servers and the simulator use it.
 #[derive(Default)]
 pub struct OrderTracker {
-    pub epoch: u64,
+    /// Of the current leader term; of the last one while this server does not lead.
+    pub leader_epoch: LeaderEpoch,
+    is_leading: bool,
+    /// Generation at which the orders of a node last changed.
+    changed_at: BTreeMap<NodeId, u64>,
+    /// Generation at which the sight of a node last changed, or the first one of the term.
+    sight_changed_at: BTreeMap<NodeId, u64>,
+    /// The newest heartbeat of each node that is not acknowledged yet.
+    unacknowledged: BTreeMap<NodeId, ReceivedHeartbeat>,
+    /// The renewal of the lease up to which heartbeats are acknowledged.
+    acknowledged_at: Duration,
     /// Nodes of each active attempt; the event of its end does not name them.
     attempt_nodes: BTreeMap<JobId, BTreeSet<NodeId>>,
-    /// A policy change affects the orders of all nodes: their pools.
-    all_nodes: BTreeSet<NodeId>,
+}
+
+/// A heartbeat that is acknowledged once the leader lease was renewed after its receipt.
+struct ReceivedHeartbeat {
+    following: Option<OrdersStamp>,
+    sent_at_boot_ms: i64,
+    received_at: Duration,
 }
 
 impl OrderTracker {
+    /// The nodes to which orders must be sent now.
+    pub fn nodes_to_send_orders(&mut self, input: &DispatchInput) -> BTreeSet<NodeId> {
+        match input {
+            DispatchInput::Journal(update) => self.nodes_with_changed_orders(update),
+            DispatchInput::Heartbeat { node, following, .. } if self.lacks_orders(node, *following) => {
+                BTreeSet::from([node.clone()])
+            }
+            DispatchInput::Heartbeat { .. } | DispatchInput::EngineEnded => BTreeSet::new(),
+        }
+    }
+
+    /// The replies to heartbeats that are due. A heartbeat is answered once the lease has been renewed after its receipt:
+    /// that proves that this server was the leader then, whatever pauses or clocks do. Another leader would not know of
+    /// the heartbeat, and would count the silence of its node.
+    pub fn echoes(&mut self, input: &DispatchInput, lease_renewed_at: Duration) -> Vec<HeartbeatEcho> {
+        let echoes = self.confirmed_echoes(lease_renewed_at);
+        if let DispatchInput::Heartbeat { node, following, sent_at_boot_ms, received_at } = input
+            && self.is_leading
+        {
+            let (following, sent_at_boot_ms, received_at) = (*following, *sent_at_boot_ms, *received_at);
+            let received = ReceivedHeartbeat { following, sent_at_boot_ms, received_at };
+            self.unacknowledged.insert(node.clone(), received);
+        }
+        echoes
+    }
+
+    fn confirmed_echoes(&mut self, lease_renewed_at: Duration) -> Vec<HeartbeatEcho> {
+        if std::mem::replace(&mut self.acknowledged_at, lease_renewed_at) == lease_renewed_at {
+            return Vec::new();
+        }
+        let received = std::mem::take(&mut self.unacknowledged);
+        let (confirmed, later): (BTreeMap<_, _>, _) =
+            received.into_iter().partition(|(_, heartbeat)| heartbeat.received_at <= lease_renewed_at);
+        self.unacknowledged = later;
+        let answered = confirmed.into_iter().filter(|(node, heartbeat)| self.follows_since_silence(node, heartbeat));
+        let echo = |(node, heartbeat): (NodeId, ReceivedHeartbeat)| HeartbeatEcho {
+            node: node.to_string(),
+            sent_at_boot_ms: heartbeat.sent_at_boot_ms,
+        };
+        answered.map(echo).collect()
+    }
+
+    /// False for a node that follows orders from before its last silence: they may name an attempt that has ended by its
+    /// self-fence since, and a renewal would let the node start it.
+    fn follows_since_silence(&self, node: &NodeId, heartbeat: &ReceivedHeartbeat) -> bool {
+        let since = self.sight_changed_at.get(node);
+        let is_current = |stamp: OrdersStamp, since: u64| self.is_of_this_term(stamp) && stamp.generation >= since;
+        since.zip(heartbeat.following).is_some_and(|(since, stamp)| is_current(stamp, *since))
+    }
+
+    /// True if the agent of a known node follows orders of another epoch, or from before the last change of its orders.
+    fn lacks_orders(&self, node: &NodeId, following: Option<OrdersStamp>) -> bool {
+        let is_current = |changed_at: u64| {
+            following.is_some_and(|stamp| self.is_of_this_term(stamp) && stamp.generation >= changed_at)
+        };
+        self.is_leading && self.changed_at.get(node).is_some_and(|changed_at| !is_current(*changed_at))
+    }
+
+    fn is_of_this_term(&self, stamp: OrdersStamp) -> bool {
+        stamp.is_of_term(self.leader_epoch.epoch, self.leader_epoch.nonce)
+    }
+
     /// Follow the journal, and return the nodes whose orders have changed.
-    pub fn nodes_with_changed_orders(&mut self, update: &JournalUpdate) -> BTreeSet<NodeId> {
+    fn nodes_with_changed_orders(&mut self, update: &JournalUpdate) -> BTreeSet<NodeId> {
         match update {
-            JournalUpdate::Reset { state, epoch } => {
-                self.epoch = *epoch;
+            JournalUpdate::Reset { state, term } => {
+                (self.leader_epoch, self.is_leading) = (*term, true);
+                self.unacknowledged.clear();
                 let active = state.jobs.values().filter_map(|job| Some((job.id, job.attempt()?.nodes())));
                 self.attempt_nodes = active.collect();
-                self.all_nodes = state.nodes.keys().cloned().collect();
-                self.all_nodes.clone()
+                self.changed_at = state.nodes.keys().map(|node| (node.clone(), state.seq)).collect();
+                self.sight_changed_at = self.changed_at.clone();
+                self.changed_at.keys().cloned().collect()
             }
-            JournalUpdate::Batch(batch) => batch.events().flat_map(|event| self.nodes_affected_by(event)).collect(),
-            JournalUpdate::LeadershipLost => BTreeSet::new(),
+            JournalUpdate::Batch(batch) => {
+                let mut changed = BTreeSet::new();
+                for entry in &batch.entries {
+                    if let Event::NodeRegistered { node, .. } | Event::NodeSightChanged { node, .. } = &entry.event {
+                        self.sight_changed_at.insert(node.clone(), entry.seq);
+                    }
+                    for node in self.nodes_affected_by(&entry.event) {
+                        self.changed_at.insert(node.clone(), entry.seq);
+                        changed.insert(node);
+                    }
+                }
+                changed
+            }
+            JournalUpdate::LeadershipLost => {
+                self.is_leading = false;
+                self.unacknowledged.clear();
+                BTreeSet::new()
+            }
         }
     }
 
@@ -86,38 +249,48 @@ impl OrderTracker {
             }
             Event::AttemptStarted { job, .. }
             | Event::AttemptStopping { job, .. }
+            | Event::AttemptSignalled { job, .. }
             | Event::CheckpointSaved { job, grace_ms: Some(_), .. }
             | Event::NodePartEnded { job, .. } => self.attempt_nodes.get(job).cloned().unwrap_or_default(),
             Event::AttemptEnded { job, .. } => self.attempt_nodes.remove(job).unwrap_or_default(),
-            Event::PolicyApplied { .. } => self.all_nodes.clone(),
+            // A policy changes the pools in the orders of every node.
+            Event::PolicyApplied { .. } => self.changed_at.keys().cloned().collect(),
             Event::NodeRemoved { node, .. } => {
-                self.all_nodes.remove(node);
+                self.changed_at.remove(node);
+                self.sight_changed_at.remove(node);
                 BTreeSet::new()
             }
             // Its agent may have restarted, and then it has no orders.
-            Event::NodeRegistered { node, .. } => {
-                self.all_nodes.insert(node.clone());
-                BTreeSet::from([node.clone()])
-            }
-            Event::NodeStateChanged { node, status: NodeStatus::Ready, .. } => BTreeSet::from([node.clone()]),
+            Event::NodeRegistered { node, .. } => BTreeSet::from([node.clone()]),
+            Event::NodeStateChanged { node, status: NodeStatus::Ready, .. }
+            | Event::NodeSightChanged { node, sight: Sight::Seen, .. } => BTreeSet::from([node.clone()]),
             _ => BTreeSet::new(),
         }
     }
 }
 
 /// The full orders of a node: every attempt that it must run or stop.
-pub fn orders(state: &State, node: &NodeId, epoch: u64) -> Orders {
+pub fn orders(state: &State, node: &NodeId, leader_epoch: LeaderEpoch) -> Orders {
     let open = state.attempts_on(node).filter_map(|job| Some((job, job.attempt()?)));
     let open = open.filter(|(_, attempt)| !matches!(attempt.reports.get(node), Some(NodeReport::Ended { .. })));
-    let incarnation = state.nodes.get(node).map(|node| node.facts.incarnation.clone());
+    let incarnation = registered_incarnation(state, node).map(str::to_string);
     Orders {
         node: node.to_string(),
         incarnation: incarnation.unwrap_or_default(),
-        epoch,
+        epoch: leader_epoch.epoch,
+        nonce: leader_epoch.nonce,
         generation: state.seq,
         attempts: open.map(|(job, attempt)| attempt_order(state, job, attempt, node)).collect(),
         pools: pool_orders(state, node),
     }
+}
+
+/// The incarnation of the agent that the orders of a node are for; `None` until an agent of the current enrolment has
+/// registered, because a former installation of the node may still run and would follow them.
+fn registered_incarnation<'a>(state: &'a State, node: &NodeId) -> Option<&'a str> {
+    let known = state.nodes.get(node)?.facts.incarnation.as_str();
+    let former = state.enrolments.get(node).and_then(|enrolment| enrolment.former_incarnation.as_deref());
+    (former != Some(known)).then_some(known)
 }
 
 /// The pools with GPUs of a node.
@@ -133,7 +306,7 @@ fn pool_orders(state: &State, node: &NodeId) -> Vec<PoolOrder> {
             power_policy: pool.power_policy.as_str().to_string(),
             max_temp_milli_c: pool.max_temp_milli_c,
             health_threshold_milli: pool.health_threshold_milli,
-            tuning: pool.opt_strategies.iter().map(|one| device_directive(one.kind.word(), &one.fields)).collect(),
+            tuning: pool.opt_strategies.iter().map(|one| device_directive(one.kind.as_str(), &one.fields)).collect(),
             health_checks: pool
                 .health_checks
                 .iter()
@@ -156,7 +329,7 @@ fn attempt_order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> 
         job: job.id.to_string(),
         attempt: attempt.number,
         placed_at_ms: attempt.placed_at.0,
-        started: attempt.reports.get(node).is_some(),
+        started: attempt.reports.get(node).is_some() || is_of_former_enrolment(state, attempt, node),
         tasks: tasks_on((node, facts), job, &attempt.tasks),
         gang_size: attempt.tasks.len() as u32,
         node_rank: nodes.iter().position(|other| *other == node).unwrap_or_default() as u32,
@@ -168,6 +341,8 @@ fn attempt_order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> 
         user: job.spec.user.clone(),
         annotations: job.spec.annotations.clone(),
         gpu_milliwatts_max: attempt.gpu_milliwatts_max,
+        self_fence_ms: attempt.self_fence.map(|fence| fence.after_ms),
+        signal: job.spec.early_signal.filter(|_| attempt.signalled_at.is_some()).map(|early| early.signal),
         stop: attempt.stopping.as_ref().map(|stopping| StopOrder {
             since_ms: stopping.since.0,
             grace_ms: stopping.grace_ms,
@@ -227,6 +402,12 @@ fn task_share(share: &Share) -> TaskShare {
     }
 }
 
+/// True if a former installation of the node may have launched the attempt without a report. The current one adopts what
+/// runs on its disk, and launches nothing: the former one may be another machine.
+fn is_of_former_enrolment(state: &State, attempt: &Attempt, node: &NodeId) -> bool {
+    state.enrolments.get(node).is_some_and(|current| current.at > attempt.placed_at)
+}
+
 /// The network address of a node: the registered address, else the host name, else the node's name.
 fn node_address(state: &State, node: &NodeId) -> String {
     let facts = state.nodes.get(node).map(|node| &node.facts);
@@ -250,7 +431,12 @@ fn run_order(job: &Job) -> RunSpec {
         args: run.args.clone(),
         env,
         directory: run.directory.clone(),
+        mounts: run.mounts.iter().map(run_mount).collect(),
     }
+}
+
+fn run_mount(mount: &Mount) -> RunMount {
+    RunMount { source: mount.source.clone(), target: mount.target.clone(), read_only: mount.read_only }
 }
 
 /// Why an attempt must stop, for the job's log.

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use muster_core::State;
 use muster_core::objects::settings::Settings;
-use muster_store::{Journal, Leadership, Savepoints, StoreError};
+use muster_core::{Refusal, State};
+use muster_store::{Journal, LeaderEpoch, Leadership, Savepoints, StoreError};
 use tracing::{error, info};
 
 use crate::clock::Clock;
@@ -28,19 +28,22 @@ const FAULT_LOG_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub enum JournalUpdate {
     /// Start over from this state.
-    Reset { state: Box<State>, epoch: u64 },
+    Reset { state: Box<State>, term: LeaderEpoch },
     /// These events are durable.
     Batch(Arc<Batch>),
     /// This server is no longer the leader; a reset follows when it leads again.
     LeadershipLost,
 }
 
+/// Receives every update; called on the engine's thread, so it must not block. Dropped when the engine has ended.
+pub type Subscriber = Box<dyn Fn(JournalUpdate) + Send>;
+
 /// Everything the engine's thread needs.
 pub struct EngineLoop {
     pub savepoints: Arc<dyn Savepoints>,
     pub cluster: Cluster,
     pub inbox: Receiver<CommandRequest>,
-    pub subscribers: Vec<Sender<JournalUpdate>>,
+    pub subscribers: Vec<Subscriber>,
     pub clock: Arc<dyn Clock>,
     /// Name of this server in the leader lease; standbys show it.
     pub holder: String,
@@ -48,6 +51,8 @@ pub struct EngineLoop {
     pub marker: ClusterMarker,
     /// The settings of this server's configuration; they become the cluster's when this server leads.
     pub settings: Settings,
+    /// Fingerprint of the CA that signs the certificates of agents; `None` if this server has no agent link.
+    pub link_ca: Option<String>,
     /// Set when the server must stop.
     pub stop: Arc<AtomicBool>,
 }
@@ -87,7 +92,9 @@ impl EngineLoop {
         self.marker.check_database(journal)?;
         let sent = self.clock.elapsed();
         match journal.acquire_leadership(&self.holder, LEADER_LEASE.as_millis() as i64)? {
-            Leadership::Leading { epoch, .. } => self.run_as_leader(journal, epoch, sent).map(|()| None),
+            Leadership::Leading { epoch, nonce } => {
+                self.run_as_leader(journal, LeaderEpoch { epoch, nonce }, sent).map(|()| None)
+            }
             Leadership::Standby { holder, .. } => Ok(Some(holder)),
         }
     }
@@ -99,11 +106,21 @@ impl EngineLoop {
     }
 
     /// Lead until the lease or the database is lost, or the server stops.
-    fn run_as_leader(&mut self, journal: &mut dyn Journal, epoch: u64, since: Duration) -> Result<(), StoreError> {
+    fn run_as_leader(
+        &mut self,
+        journal: &mut dyn Journal,
+        acquired: LeaderEpoch,
+        since: Duration,
+    ) -> Result<(), StoreError> {
         self.cluster.set_role(ServerRole::Starting);
         self.marker.assign_cluster_id(journal)?;
-        let mut term = LeaderTerm::recover(journal, &*self.savepoints, &self.clock, epoch, since)?;
-        info!(epoch, seq = term.state().seq, jobs = term.state().jobs.len(), "leading");
+        let mut term = LeaderTerm::recover(journal, &*self.savepoints, &self.clock, acquired, since)?;
+        if let Err(misconfigured) = self.check_link_ca(term.state()) {
+            // Another server can lead at once.
+            journal.resign()?;
+            return Err(misconfigured);
+        }
+        info!(epoch = acquired.epoch, seq = term.state().seq, jobs = term.state().jobs.len(), "leading");
         let outcome = self.process_until_stopped(journal, &mut term);
         self.notify_subscribers(JournalUpdate::LeadershipLost);
         outcome?;
@@ -112,15 +129,30 @@ impl EngineLoop {
         Ok(())
     }
 
+    /// A server whose CA the enrolled agents do not trust must not lead: none of them could connect.
+    fn check_link_ca(&self, state: &State) -> Result<(), StoreError> {
+        let Some(offered) = &self.link_ca else { return Ok(()) };
+        match &state.cluster_ca {
+            Some(known) if known != offered && !state.enrolments.is_empty() => {
+                let refusal = Refusal::OtherClusterCa { known: known.clone(), offered: offered.clone() };
+                let hint = refusal.hint().unwrap_or_default();
+                Err(StoreError::Misconfigured(format!("{refusal}; {hint}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Publish the recovered state, then process requests until the server stops.
     fn process_until_stopped(&mut self, journal: &mut dyn Journal, term: &mut LeaderTerm) -> Result<(), StoreError> {
-        let epoch = term.epoch();
+        let leader_epoch = term.leader_epoch();
         self.cluster.reset(term.state().clone());
-        self.notify_subscribers(JournalUpdate::Reset { state: Box::new(term.state().clone()), epoch });
-        self.publish(term.apply_initial_commands(journal, &self.settings)?);
-        self.cluster.set_role(ServerRole::Leading { epoch });
+        self.notify_subscribers(JournalUpdate::Reset { state: Box::new(term.state().clone()), term: leader_epoch });
+        self.publish(term.apply_initial_commands(journal, &self.settings, self.link_ca.as_deref())?);
+        self.cluster.set_lease_renewed_at(term.lease_renewed_at());
+        self.cluster.set_role(ServerRole::Leading { term: leader_epoch });
         while !self.is_stopping() {
             term.renew_lease_if_due(journal)?;
+            self.cluster.set_lease_renewed_at(term.lease_renewed_at());
             let requests = self.wait_for_requests();
             self.publish(term.process_requests(journal, requests)?);
         }
@@ -173,10 +205,7 @@ impl EngineLoop {
     }
 
     fn notify_subscribers(&self, update: JournalUpdate) {
-        for subscriber in &self.subscribers {
-            // An error means that the subscriber's thread has ended.
-            let _ = subscriber.send(update.clone());
-        }
+        self.subscribers.iter().for_each(|subscriber| subscriber(update.clone()));
     }
 
     fn is_stopping(&self) -> bool {

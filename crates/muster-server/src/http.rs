@@ -20,6 +20,7 @@ mod query;
 // Jobs.
 mod checkpoint;
 mod dry_run;
+mod exec;
 mod holders;
 mod job_lookup;
 mod job_page;
@@ -39,6 +40,7 @@ mod events;
 mod gpus;
 mod health;
 mod home;
+mod join_tokens;
 mod moves;
 mod nodes;
 mod policies;
@@ -60,7 +62,6 @@ mod api_reference;
 mod openapi_document;
 
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use axum::http::{StatusCode, Uri};
@@ -68,15 +69,18 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::{Router, routing};
 use muster_core::State;
 use muster_store::Tables;
+use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
-use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::cluster::{Cluster, ServerRole};
 use crate::config::MetricsConfig;
 use crate::evaluations::EvaluationLimiter;
+use crate::exec_source::ExecSource;
 use crate::identity::{Authenticator, Caller};
+use crate::link::LinkAddress;
+use crate::log_source::LogSource;
 use crate::metrics::EventCounters;
 use crate::policies::{Interpreter, PolicyCallMetrics};
 use crate::readings::Readings;
@@ -89,6 +93,8 @@ pub use crate::conversions::rfc3339;
 
 pub use api_error::ApiError;
 pub use api_reference::api_reference_markdown;
+pub(crate) use health::not_ready_because;
+pub(crate) use json::BODY_BYTES_MAX;
 pub use origin::AllowedOrigins;
 pub use rate_limit::RateLimiter;
 pub use submit::admission_slots;
@@ -112,8 +118,10 @@ pub struct AppStateInner {
     pub access_denials: access_denials::AccessDenials,
     /// Limits evaluations on a copy of the state (forecasts, remedies, dry runs).
     pub evaluations: EvaluationLimiter,
-    /// The data folder; logs of jobs are below it.
-    pub data_dir: PathBuf,
+    /// The output of jobs, on whichever machine it lies.
+    pub logs: Arc<dyn LogSource>,
+    /// Programs inside running jobs, on whichever machine these run.
+    pub programs: Arc<dyn ExecSource>,
     /// Durations of planner rounds, for the metrics.
     pub rounds: Arc<RoundStats>,
     /// Last reports of the agents: heartbeats, temperatures, errors.
@@ -132,6 +140,8 @@ pub struct AppStateInner {
     pub admission_slots: Arc<Semaphore>,
     /// Policies on trial beside the active ones.
     pub shadow: Arc<Shadow>,
+    /// Where agents of other machines connect. `None` if this server has no agent link.
+    pub agent_link: Option<LinkAddress>,
     /// Becomes true when the server stops, so that open streams end.
     pub stopping: watch::Receiver<bool>,
 }
@@ -179,7 +189,7 @@ impl AppStateInner {
             Ok(Some(_)) => return Ok(()),
         };
         let detail = format!("the stream was closed: token `{id}` {why}");
-        let hint = "connect again with a valid token; a tenant-admin or an admin can create one";
+        let hint = "connect again with a valid token; a tenant-admin, an operator or an admin can create one";
         Err(ApiError::new(StatusCode::UNAUTHORIZED, "token-ended", detail).hint(hint))
     }
 
@@ -217,7 +227,7 @@ pub fn router(app: AppState) -> Router {
 }
 
 /// The OpenAPI document of this version.
-pub fn openapi() -> OpenApi {
+pub fn openapi() -> Value {
     openapi_document::complete_document(api_routes().into_openapi())
 }
 
@@ -241,12 +251,14 @@ fn api_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(shadow::report, shadow::end))
         .routes(routes!(events::list_job_events))
         .routes(routes!(logs::read))
+        .routes(routes!(exec::exec))
         .routes(routes!(tenants::create, tenants::list))
         .routes(routes!(tenants::get, tenants::replace, tenants::change, tenants::delete))
         .routes(routes!(windows::open, windows::list))
         .routes(routes!(windows::close))
         .routes(routes!(nodes::register, nodes::list))
         .routes(routes!(nodes::get, nodes::change, nodes::remove))
+        .routes(routes!(join_tokens::create))
         .routes(routes!(nodes::drain))
         .routes(routes!(nodes::undrain))
         .routes(routes!(nodes::hold))

@@ -13,7 +13,7 @@ use muster_core::objects::token::{FIRST_ADMIN_NAME, LOCAL_NAME, Role, Token};
 use muster_core::{Actor, State, TenantId, Timestamp};
 
 pub use file::{FileError, admin_token_path, read_token_file, write_private};
-pub use secret::{NewToken, NoRandomness, Secret, mint};
+pub use secret::{NewToken, NoRandomness, Secret, TokenNumbers, mint, mint_join_token, mint_join_token_of};
 
 use crate::config::AuthMode;
 
@@ -107,6 +107,12 @@ fn verify_token<'a>(text: &str, state: &'a State, now: Timestamp) -> Result<&'a 
         return Err(AuthError::Expired { id: id.to_string() });
     }
     Ok(token)
+}
+
+/// The id of an unused join token, if the text is its secret. Whether the token has expired is decided by the state.
+pub fn verify_join_token(text: &str, state: &State) -> Option<String> {
+    let token = state.join_tokens.get(secret::join_token_id(text)?)?;
+    secret::matches_hash(text, &token.hash).then(|| token.id.clone())
 }
 
 impl AuthError {

@@ -11,23 +11,23 @@ use std::time::Duration;
 use muster_core::objects::settings::Settings;
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::{Actor, Command, State};
-use muster_store::{Journal, Savepoints, StoreError};
+use muster_store::{Journal, LeaderEpoch, Savepoints, StoreError};
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::clock::Clock;
 use crate::cluster::CommandRequest;
+pub use crate::cluster::{LEADER_LEASE, is_lease_fresh};
 use crate::engine::{Engine, ProcessedRequests};
 use crate::savepoint;
 
-/// Duration of the leader lease. Three renewals fit into it, and a takeover after a crash takes about this long.
-pub const LEADER_LEASE: Duration = Duration::from_secs(6);
 /// Interval of `Command::Tick`, which checks everything that depends on time.
 pub const TICK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The leader's engine and its lease.
 pub struct LeaderTerm {
     engine: Engine,
+    leader_epoch: LeaderEpoch,
     lease: LeaderLease,
     last_tick: Duration,
 }
@@ -39,7 +39,7 @@ impl LeaderTerm {
         journal: &mut dyn Journal,
         savepoints: &dyn Savepoints,
         clock: &Arc<dyn Clock>,
-        epoch: u64,
+        leader_epoch: LeaderEpoch,
         since: Duration,
     ) -> Result<LeaderTerm, StoreError> {
         let mut state = load_newest_savepoint(savepoints)?;
@@ -50,16 +50,20 @@ impl LeaderTerm {
         let mut lease = LeaderLease { renewed_at: since, clock: clock.clone() };
         // Recovery may take longer than the lease; then the renewal fails, because another server may lead by now.
         lease.renew(journal)?;
-        Ok(LeaderTerm { engine: Engine::new(state, clock.clone(), epoch), lease, last_tick: clock.elapsed() })
+        let engine = Engine::new(state, clock.clone(), leader_epoch.epoch);
+        Ok(LeaderTerm { engine, leader_epoch, lease, last_tick: clock.elapsed() })
     }
 
-    /// Put the leader's settings into force, and create the tenant `default` at the first start.
+    /// Put the leader's settings into force, record the CA of its agent link if it has one, and create the tenant
+    /// `default` at the first start.
     pub fn apply_initial_commands(
         &mut self,
         journal: &mut dyn Journal,
         settings: &Settings,
+        link_ca: Option<&str>,
     ) -> Result<ProcessedRequests, StoreError> {
         let mut commands = vec![Command::Configure { settings: Box::new(settings.clone()) }];
+        commands.extend(link_ca.map(|fingerprint| Command::ChooseClusterCa { fingerprint: fingerprint.to_string() }));
         if self.state().tenants.is_empty()
             && let Ok(id) = "default".parse()
         {
@@ -97,6 +101,15 @@ impl LeaderTerm {
 
     pub fn epoch(&self) -> u64 {
         self.engine.epoch()
+    }
+
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        self.leader_epoch
+    }
+
+    /// Monotonic time just before the last successful renewal of the lease was sent: no other server led until then.
+    pub fn lease_renewed_at(&self) -> Duration {
+        self.lease.renewed_at
     }
 
     /// End the term in order: write a savepoint for a quick start, and release the lease so that a standby can take over
@@ -158,7 +171,7 @@ impl LeaderLease {
     }
 
     fn check_not_expired(&self) -> Result<(), StoreError> {
-        if self.time_since_renewal() < LEADER_LEASE * 2 / 3 {
+        if is_lease_fresh(self.time_since_renewal()) {
             return Ok(());
         }
         Err(StoreError::NotLeader { why: "the lease was not renewed in time".to_string() })

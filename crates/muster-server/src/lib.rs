@@ -31,7 +31,12 @@ pub mod wait_recorder;
 
 pub mod agents;
 pub mod dispatch;
+pub mod exec_source;
+pub mod log_source;
 pub mod readings;
+pub mod silence;
+
+pub mod link;
 
 pub mod evaluations;
 pub mod metrics;
@@ -39,5 +44,7 @@ pub mod telemetry;
 pub mod whatif;
 
 pub mod http;
+
+pub mod grpc;
 
 pub mod server;

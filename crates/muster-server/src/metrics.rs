@@ -81,7 +81,7 @@ impl MetricSources<'_> {
 
     fn collect(&self) -> MetricValues {
         let epoch = match self.cluster.role() {
-            ServerRole::Leading { epoch } => epoch,
+            ServerRole::Leading { term } => term.epoch,
             _ => 0,
         };
         let now = self.cluster.now();
@@ -91,7 +91,7 @@ impl MetricSources<'_> {
             waiting_by_reason: self.waiting_by_reason(state),
             gpus: gpus(state),
             allocated_ratio: allocated_ratio(state),
-            nodes: count_by_key(state.nodes.values().map(|node| node.state.status.as_str().to_string())),
+            nodes: count_by_key(state.nodes.values().map(|node| node.status().as_str().to_string())),
             gpu_seconds: gpu_seconds(state, now),
             fair_shares: fair_shares(state, now.max(state.clock))
                 .into_iter()

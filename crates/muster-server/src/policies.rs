@@ -419,7 +419,7 @@ impl QueryContext<'_> {
     fn query_retry(&self, job: &Job) -> Option<RetryAnswer> {
         let failure = self.state.failure_of(job.id)?;
         let (view, mut failed) = (self.job_view(&self.state.bucket(job)), None);
-        let mut retry = Retry::AsAsked;
+        let mut retry = Retry::ByRestartRule;
         for version in self.state.policies.bundles_answering(Hook::Retry, &job.spec.tenant) {
             let answer = self.interpreter.retry(version, &view, &failure.seen);
             retry = retry.and(answer_or_record_failure(answer, version, &mut failed).unwrap_or_default());
@@ -435,14 +435,14 @@ impl QueryContext<'_> {
         let bucket = self.state.bucket(self.state.jobs.get(&job)?);
         let known = self.state.policies.answers.of(&bucket).cloned().unwrap_or_default();
         let unanswered = victims.iter().filter(|victim| !known.victims.contains_key(victim)).copied();
-        self.query_victims((job, &bucket), &known, known.failed.clone(), unanswered)
+        self.query_victims(job, &bucket, &known, known.failed.clone(), unanswered)
     }
 
     /// Changed answers about victims that were answered long ago: the victims have run on since.
     fn requery_victims(&self, is_due: impl Fn(&BucketAnswer) -> bool) -> Vec<JobAnswer> {
         let requery = |(bucket, known): (&Bucket, &BucketAnswer)| {
             let job = self.state.queue.bucket(bucket)?.first()?.1;
-            let answered = self.query_victims((job, bucket), known, None, known.victims.keys().copied())?;
+            let answered = self.query_victims(job, bucket, known, None, known.victims.keys().copied())?;
             let differs = |(job, may): &(JobId, bool)| known.victims.get(job) != Some(may);
             answered.victims.iter().any(differs).then_some(answered)
         };
@@ -452,7 +452,8 @@ impl QueryContext<'_> {
 
     fn query_victims(
         &self,
-        (job, bucket): (JobId, &Bucket),
+        job: JobId,
+        bucket: &Bucket,
         known: &BucketAnswer,
         mut failed: Option<String>,
         victims: impl Iterator<Item = JobId>,

@@ -72,9 +72,12 @@ impl Readings {
 pub(crate) fn reporting_node(report: &Report) -> &str {
     match report {
         Report::Registered(registration) => &registration.node,
-        Report::Heartbeat { node }
+        Report::Heartbeat { node, .. }
         | Report::Started { node, .. }
         | Report::Ended { node, .. }
+        | Report::EpilogFailed { node, .. }
+        | Report::Unkillable { node, .. }
+        | Report::NodeHealth { node, .. }
         | Report::GpuReading { node, .. } => node,
     }
 }
@@ -94,7 +97,8 @@ mod tests {
         assert_eq!((readings.last_report_at(&n1), readings.latest_of_gpu(&n1, 3)), (None, None));
         readings.record(&reading(3, 2, "XID 63"), Timestamp(10));
         readings.record(&reading(3, 0, ""), Timestamp(20));
-        readings.record(&Report::Heartbeat { node: "n1".to_string() }, Timestamp(30));
+        readings
+            .record(&Report::Heartbeat { node: "n1".to_string(), following: None, sent_at_boot_ms: 0 }, Timestamp(30));
         let newest = readings.latest_of_gpu(&n1, 3).unwrap();
         assert_eq!((newest.at, newest.errors, newest.last_error.as_deref()), (Timestamp(20), 0, Some("XID 63")));
         assert_eq!(readings.last_report_at(&n1), Some(Timestamp(30)));

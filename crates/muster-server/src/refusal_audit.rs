@@ -14,8 +14,8 @@ const RECORD_INTERVAL_MS: i64 = 60_000;
 /// Refusals of one caller, act and code that are recorded one by one before the others are aggregated.
 const SINGLE_RECORDS_MAX: u32 = 10;
 
-/// Refusals that are counted and not yet recorded. The number of entries per caller is limited: aggregator are routes and
-/// commands, codes are the server's own.
+/// Refusals that are counted and not yet recorded. The number of entries per caller is bounded: acts are routes or
+/// commands, and codes are the server's own.
 #[derive(Default)]
 pub struct RefusalAggregator {
     counts: BTreeMap<RefusalKey, RefusalCount>,

@@ -1,4 +1,4 @@
-//! Startup and shutdown of a server: store, engine, planner, forecaster, dispatch, in-process agents and HTTP listener.
+//! Startup and shutdown of a server: store, engine, planner and further threads, in-process agents, HTTP listener.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use muster_agent::inventory::counted_gpus;
 use muster_agent::{Agent, Runner, RunnerConfig, SimulatedAgents, SimulatedAgentsConfig};
 use muster_core::{Actor, Command};
 use muster_store::{PostgresConfig, Store, StoreConfig, StoreError};
 use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
+use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use crate::agents::ReportReceiver;
@@ -18,16 +20,21 @@ use crate::clock::{Clock, SystemClock};
 use crate::cluster::{Cluster, INBOX_REQUESTS_MAX, ServerRole};
 use crate::config::{AuthMode, Config, Cors, Database};
 use crate::data_folder::{ClusterMarker, FolderLock};
-use crate::dispatch::Dispatch;
+use crate::dispatch::{self, Dispatch};
 use crate::engine_loop::{EngineExit, EngineLoop};
 use crate::evaluations::EvaluationLimiter;
+use crate::exec_source::{ExecRouter, ExecSource, LocalPrograms, SimulatedPrograms};
 use crate::forecaster::Forecaster;
+use crate::grpc::{self, GrpcListener};
 use crate::http::{self, AllowedOrigins, AppState, AppStateInner, RateLimiter};
+use crate::link::{LinkListener, RemoteAgents, RemoteLogs, RemotePrograms};
+use crate::log_source::{DataFolderLogs, LogRouter, LogSource};
 use crate::planner::Planner;
 use crate::policies::{Interpreter, MeteredInterpreter, PolicyCallMetrics};
 use crate::readings::Readings;
 use crate::round_stats::RoundStats;
 use crate::shadow::{Shadow, ShadowEvaluator};
+use crate::silence::SilenceTimeouts;
 use crate::tls::{ConnectionLimits, Connections};
 use crate::whatif::WhatIfReplay;
 use crate::{identity, telemetry, tls};
@@ -53,6 +60,8 @@ pub struct RunningServer {
     cluster: Cluster,
     address: SocketAddr,
     scheme: &'static str,
+    /// Where gRPC is served.
+    grpc: Option<SocketAddr>,
     runtime: Runtime,
     stop: Arc<AtomicBool>,
     close_listener: watch::Sender<bool>,
@@ -88,10 +97,14 @@ pub fn start(config: &Config, nodes: InProcessNodes, adapters: Adapters) -> Resu
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let listener = runtime.block_on(listen(config.listen))?;
     let address = listener.local_addr()?;
+    let grpc = runtime.block_on(GrpcListener::bind(config))?;
+    let grpc_address = grpc.as_ref().map(|grpc| grpc.address);
     let store = muster_store::open(&store_config(config)?)?;
     let policy_calls = Arc::new(PolicyCallMetrics::default());
     let adapters = adapters.with_policy_call_metrics(&policy_calls);
-    let mut threads = ServerThreads::start(config, (store, &folder_lock), nodes, &adapters)?;
+    let link = runtime.block_on(LinkListener::bind(config, !matches!(nodes, InProcessNodes::None)))?;
+    let agent_link = link.as_ref().map(|link| link.address().clone());
+    let mut threads = ServerThreads::start(config, (store, &folder_lock), (nodes, link.as_ref()), &adapters)?;
 
     let (close_listener, closing) = watch::channel(false);
     let names = certificate_names(config);
@@ -99,15 +112,23 @@ pub fn start(config: &Config, nodes: InProcessNodes, adapters: Adapters) -> Resu
     let scheme = if acceptor.is_some() { "https" } else { "http" };
     let api = &config.api;
     let limits = ConnectionLimits::new(api.connections_max, api.connections_per_address_max, descriptors);
-    let app = app_state(config, &threads, (adapters, policy_calls), (closing.clone(), Connections::new(limits)));
+    if let Some(link) = link {
+        let (closing, served) = (closing.clone(), (threads.cluster.clone(), threads.receiver.clone()));
+        runtime.spawn(async move { link.serve(served, limits, || shutdown_requested(closing.clone())).await });
+    }
+    let app = AppStateInner {
+        agent_link,
+        ..app_state(config, &threads, (adapters, policy_calls), (closing.clone(), Connections::new(limits)))
+    };
+    let app = AppState::from(app);
     runtime.block_on(serve_metrics(config, &app, closing.clone()));
-    let connections = app.connections.clone();
-    let router = http::router(app);
-    let http_task = runtime.spawn(tls::serve((listener, connections), acceptor, router, shutdown_requested(closing)));
+    let router = http::router(app.clone());
+    let http_task = runtime.spawn(serve_apis((app, router), (listener, grpc), acceptor, closing));
     runtime.spawn(trace_jobs(config, threads.cluster.clone(), close_listener.subscribe()));
     Ok(RunningServer {
         address,
         scheme,
+        grpc: grpc_address,
         runtime,
         stop: threads.stop.clone(),
         close_listener,
@@ -117,6 +138,23 @@ pub fn start(config: &Config, nodes: InProcessNodes, adapters: Adapters) -> Resu
         cluster: threads.cluster,
         _folder_lock: folder_lock,
     })
+}
+
+/// Serve REST and gRPC until `closing`. Both have the same certificate, and their connections count together.
+async fn serve_apis(
+    (app, rest): (AppState, axum::Router),
+    (listener, grpc): (tokio::net::TcpListener, Option<GrpcListener>),
+    acceptor: Option<TlsAcceptor>,
+    closing: watch::Receiver<bool>,
+) {
+    let (connections, shutdown) = (app.connections.clone(), shutdown_requested(closing.clone()));
+    let serving_rest = tls::serve((listener, connections.clone()), acceptor.clone(), rest.clone(), shutdown);
+    let serving_grpc = async move {
+        let Some(grpc) = grpc else { return };
+        let router = grpc::router(&app, rest).await;
+        tls::serve((grpc.listener, connections), acceptor, router, shutdown_requested(closing)).await;
+    };
+    tokio::join!(serving_rest, serving_grpc);
 }
 
 /// Serve the metrics on a port of their own, if `metrics.port` is set. That port requires no token, so it is for
@@ -153,13 +191,13 @@ fn app_state(
     threads: &ServerThreads,
     (adapters, policy_calls): (Adapters, Arc<PolicyCallMetrics>),
     (stopping, connections): (watch::Receiver<bool>, Connections),
-) -> AppState {
+) -> AppStateInner {
     let cors = match &config.api.cors {
         Cors::SameOrigin => Vec::new(),
         Cors::Any => vec!["*".to_string()],
         Cors::Origins(origins) => origins.clone(),
     };
-    AppState::from(AppStateInner {
+    AppStateInner {
         cluster: threads.cluster.clone(),
         identity: config.auth.into(),
         allowed_origins: AllowedOrigins { hosts: config.api.allowed_hosts.clone(), cors_origins: cors },
@@ -167,7 +205,8 @@ fn app_state(
         connections,
         access_denials: Default::default(),
         evaluations: EvaluationLimiter::default(),
-        data_dir: config.data_dir.clone(),
+        logs: threads.logs.clone(),
+        programs: threads.programs.clone(),
         rounds: threads.rounds.clone(),
         readings: threads.readings.clone(),
         event_counters: Arc::default(),
@@ -177,8 +216,9 @@ fn app_state(
         interpreter: adapters.interpreter,
         admission_slots: http::admission_slots(),
         shadow: threads.shadow.clone(),
+        agent_link: None,
         stopping,
-    })
+    }
 }
 
 /// The threads of a server and what they share with the HTTP handlers.
@@ -186,6 +226,9 @@ struct ServerThreads {
     cluster: Cluster,
     rounds: Arc<RoundStats>,
     readings: Arc<Readings>,
+    receiver: Arc<ReportReceiver>,
+    logs: Arc<dyn LogSource>,
+    programs: Arc<ExecRouter>,
     shadow: Arc<Shadow>,
     stop: Arc<AtomicBool>,
     engine_exit: oneshot::Receiver<EngineExit>,
@@ -196,20 +239,28 @@ impl ServerThreads {
     fn start(
         config: &Config,
         (store, folder): (Store, &FolderLock),
-        nodes: InProcessNodes,
+        (nodes, link): (InProcessNodes, Option<&LinkListener>),
         adapters: &Adapters,
     ) -> Result<ServerThreads, StartError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (inbox, requests) = mpsc::sync_channel(INBOX_REQUESTS_MAX);
         let cluster = Cluster::new(inbox, store.tables, clock.clone());
-        let heartbeat = Duration::from_millis(config.agent.heartbeat_ms.max(1) as u64);
-        let receiver = ReportReceiver::new(cluster.clone(), clock.clone(), heartbeat);
-        let agents = start_agents(config, nodes, &receiver)?;
+        let timeouts = SilenceTimeouts::new(&config.silence, config.agent.heartbeat_ms);
+        let (to_dispatch, dispatch_inputs) = mpsc::channel();
+        let receiver = ReportReceiver::new(cluster.clone(), clock.clone(), timeouts, to_dispatch.clone());
+        let is_simulated = matches!(nodes, InProcessNodes::Simulated(_));
+        let mut agents = start_agents(config, nodes, &receiver)?;
         let readings = receiver.readings();
+        let remote_logs = link.map(|link| RemoteLogs::new(link.connections.clone(), cluster.clone()));
+        let logs = Arc::new(log_router(config, &agents, remote_logs));
+        let remote_programs = link.map(|link| RemotePrograms::new(link.connections.clone(), cluster.clone()));
+        let programs = Arc::new(exec_router(config, &agents, is_simulated, remote_programs));
+        // Last, because it takes the orders of all nodes that no agent before it serves.
+        let remote_agents = link.map(|link| RemoteAgents::new(link.connections.clone()));
+        agents.extend(remote_agents.map(|remote| Box::new(remote) as Box<dyn Agent>));
         let stop = Arc::new(AtomicBool::new(false));
         let rounds = Arc::new(RoundStats::default());
         let (to_planner, planner_feed) = mpsc::channel();
-        let (to_dispatch, dispatch_feed) = mpsc::channel();
         let (to_forecaster, states) = mpsc::sync_channel(1);
         let (to_shadow_evaluator, shadow_states) = mpsc::sync_channel(1);
         let shadow = Arc::new(Shadow::default());
@@ -232,16 +283,21 @@ impl ServerThreads {
             clock: clock.clone(),
         };
         let forecaster = Forecaster { states, cluster: cluster.clone(), clock: clock.clone() };
-        let dispatch = Dispatch { feed: dispatch_feed, cluster: cluster.clone(), agents };
+        let dispatch = Dispatch { inputs: dispatch_inputs, cluster: cluster.clone(), agents };
         let engine_loop = EngineLoop {
             savepoints: store.savepoints,
             cluster: cluster.clone(),
             inbox: requests,
-            subscribers: vec![to_planner, to_dispatch],
+            subscribers: vec![
+                // A failed send means that the planner's thread has ended.
+                Box::new(move |update| drop(to_planner.send(update))),
+                dispatch::journal_subscriber(to_dispatch),
+            ],
             clock,
             holder: folder.holder.clone(),
             marker: ClusterMarker::new(&config.data_dir, database_location(config), config.new_cluster)?,
             settings: config.settings.clone(),
+            link_ca: link.map(|link| link.address().ca_fingerprint.clone()),
             stop: stop.clone(),
         };
         let (exited, engine_exit) = oneshot::channel();
@@ -249,22 +305,27 @@ impl ServerThreads {
         if let Some(former) = &folder.former_holder {
             journal.declare_holder_dead(former);
         }
-        let stopping = stop.clone();
+        let (stopping, watched) = (stop.clone(), receiver.clone());
         let threads = vec![
             spawn_thread("planner", move || planner.run())?,
             spawn_thread("forecaster", move || forecaster.run())?,
             spawn_thread("shadow", move || shadow_evaluator.run())?,
             spawn_thread("dispatch", move || dispatch.run())?,
-            spawn_thread("node-timeouts", move || watch_silent_nodes(&receiver, &stopping))?,
+            spawn_thread("node-timeouts", move || watch_silent_nodes(&watched, &stopping))?,
             spawn_thread("engine", move || drop(exited.send(engine_loop.run(journal))))?,
         ];
-        Ok(ServerThreads { cluster, rounds, readings, shadow, stop, engine_exit, threads })
+        Ok(ServerThreads { cluster, rounds, readings, receiver, logs, programs, shadow, stop, engine_exit, threads })
     }
 }
 
 impl RunningServer {
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
+    }
+
+    /// Where gRPC is served, such as `http://127.0.0.1:50051`. `None` if it is off.
+    pub fn grpc_url(&self) -> Option<String> {
+        Some(format!("{}://{}", self.scheme, self.grpc?))
     }
 
     pub fn cluster(&self) -> &Cluster {
@@ -424,28 +485,38 @@ fn start_agents(
         InProcessNodes::Real { gpus } => {
             let shim = vec![std::env::current_exe()?.into_os_string(), "shim".into()];
             let mut runner = RunnerConfig::new(&config.data_dir, shim);
-            runner.gpus = placeholder_gpus(gpus);
+            runner.gpus = counted_gpus("", gpus);
             runner.heartbeat_interval = heartbeat;
+            runner.launcher = config.agent.launcher.clone();
             runner.node = config.agent.node_id.clone().unwrap_or(runner.node);
             vec![Box::new(Runner::start(runner, receiver.report_sink())?)]
         }
     })
 }
 
-/// GPUs that are allocated and counted without a device: real discovery comes with the hardware adapters.
-fn placeholder_gpus(count: u32) -> Vec<muster_protocol::agent::RegisteredGpu> {
-    let gpu = |index| muster_protocol::agent::RegisteredGpu {
-        uuid: format!("counted-{index}"),
-        model: "counted".to_string(),
-        memory_mib: 16_384,
-        numa_node: None,
-        nvlink: Vec::new(),
-        socket: None,
-        pcie_switch: None,
-        mig: Vec::new(),
-        power_limit_milliwatts: None,
+/// Output of the nodes inside this process is in the data folder; other nodes are asked over the agent link.
+fn log_router(config: &Config, agents: &[Box<dyn Agent>], remote: Option<RemoteLogs>) -> LogRouter {
+    let names = agents.iter().flat_map(|agent| agent.nodes());
+    let own = DataFolderLogs::new(&config.data_dir, names.filter_map(|name| name.parse().ok()));
+    let remote = remote.map(|remote| Arc::new(remote) as Arc<dyn LogSource>);
+    LogRouter::new(remote.into_iter().collect(), Arc::new(own))
+}
+
+/// Programs run inside jobs of this process's agent, or of connected ones.
+fn exec_router(
+    config: &Config,
+    agents: &[Box<dyn Agent>],
+    is_simulated: bool,
+    remote: Option<RemotePrograms>,
+) -> ExecRouter {
+    let names = agents.iter().flat_map(|agent| agent.nodes()).filter_map(|name| name.parse().ok());
+    let own: Arc<dyn ExecSource> = match is_simulated {
+        true => Arc::new(SimulatedPrograms::new(names)),
+        false => Arc::new(LocalPrograms::new(&config.data_dir, names)),
     };
-    (0..count).map(gpu).collect()
+    ExecRouter(
+        [Some(own), remote.map(|remote| Arc::new(remote) as Arc<dyn ExecSource>)].into_iter().flatten().collect(),
+    )
 }
 
 fn watch_silent_nodes(receiver: &ReportReceiver, stop: &AtomicBool) {

@@ -19,6 +19,15 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}; another server may be running, choose another with --listen")]
     Listen { address: SocketAddr, source: std::io::Error },
+    /// The address of the agent link cannot be listened on.
+    #[error("cannot listen for agents on {address}: {source}; set `agent_link.listen` to another address, or to `off`")]
+    ListenForAgents { address: SocketAddr, source: std::io::Error },
+    /// The port of gRPC cannot be listened on.
+    #[error(
+        "cannot listen for gRPC on {address}: {source}; set `api.grpc_port` to another port, to `0` for a free one, or \
+         to `off`"
+    )]
+    ListenForGrpc { address: SocketAddr, source: std::io::Error },
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -16,7 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 pub use job_trace::trace_id;
-pub use log::{LogError, start_logging};
+pub use log::{LoggingError, start_logging};
 pub use otlp::TraceError;
 
 use crate::clock::{Clock, SystemClock};

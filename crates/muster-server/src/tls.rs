@@ -4,7 +4,7 @@
 //! uses rustls with *ring*, whichever provider the process has installed.
 
 mod connections;
-mod own_ca;
+pub(crate) mod own_ca;
 mod serve;
 
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::identity::FileError;
 
 pub use connections::{ConnectionLimits, Connections, raise_descriptor_limit};
 pub use own_ca::ca_path;
-pub use serve::serve;
+pub use serve::{PeerCertificate, serve};
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,7 @@ fn unreadable(path: &Path, why: impl ToString) -> TlsError {
     TlsError::Unreadable { path: path.to_path_buf(), why: why.to_string() }
 }
 
-fn ring_provider() -> Arc<rustls::crypto::CryptoProvider> {
+pub(crate) fn ring_provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 

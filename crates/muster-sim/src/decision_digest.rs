@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_differs_by_job_place_device_and_time() {
+    fn a_digest_depends_on_job_node_device_and_time() {
         let of = |job, node, gpus: &[u8], at| {
             let mut digest = DecisionDigest::default();
             digest.add_start(JobId::single(job), &[task(node, gpus)], Timestamp(at));

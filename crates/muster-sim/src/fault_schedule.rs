@@ -14,6 +14,9 @@ pub struct FaultSchedule {
     pub server_count: usize,
     /// The number of GPUs of each node.
     pub node_gpus: Vec<u32>,
+    /// The self-fence deadline in milliseconds, if jobs may have `on_node_lost: requeue`. Then no fault breaks what a
+    /// self-fence counts on: a clock that is right within its tolerance, and a shim that runs.
+    pub self_fence_ms: Option<i64>,
     /// Each action with its time, in milliseconds from the start.
     pub actions: Vec<(i64, ScheduledAction)>,
 }
@@ -67,6 +70,10 @@ pub enum ScheduledAction {
     TearDatabaseWrite(usize),
     /// A server and a node cannot reach each other.
     PartitionNetwork(usize, usize, i64),
+    /// Messages between a server and a node are lost in one direction: to the server if the flag is set.
+    CutOneWay(usize, usize, bool, i64),
+    /// No server can reach a node, and the node no server.
+    IsolateNode(usize, i64),
     /// For a duration, the given per mille of messages are lost and as many are duplicated; the last number is the
     /// longest delay in milliseconds.
     DegradeNetwork(i64, u64, i64),
@@ -78,6 +85,19 @@ pub enum ScheduledAction {
     SkewServerClock(usize, i64),
     /// The clocks of a node count this many milliseconds per second from now on.
     SkewNodeClock(usize, i64),
+    /// The connection of a node breaks in the middle of a frame. The number says how much of what is on the way arrives,
+    /// and when each side notices, if at all.
+    BreakConnection(usize, u64),
+    /// A node, or with the flag its server, reads nothing from their connection.
+    StallReader(usize, bool, i64),
+    /// Somebody uses the last join token of a node: under another name, or before its owner.
+    ReuseJoinToken(usize, u64),
+    /// The agent of a node joins again with a new join token, while its jobs run.
+    JoinAgain(usize),
+    /// An operator removes a node, and lets it join again later.
+    RemoveNode(usize),
+    /// Another machine joins under the name of a node, while the former one keeps running.
+    ReplaceMachine(usize),
     /// A GPU reports a temperature in °C and an error count.
     ReportGpuReading(usize, u8, i32, u32),
     /// A GPU fails: its tasks die, and it reports an error count.
@@ -161,9 +181,42 @@ impl FaultSchedule {
                 (at, action)
             })
             .collect();
+        // From a generator of its own, so that the other schedules stay the same.
+        let mut random = Random(seed ^ 0xfe7ce);
+        let self_fence_ms = random.chance_per_mille(400).then(|| *random.choose(&[12_000, 20_000, 40_000]));
+        if self_fence_ms.is_some() {
+            for (at, action) in &mut actions {
+                soften_for_fencing(action, &mut random);
+                // Cuts come early enough for a fence before the faults end.
+                if matches!(action, ScheduledAction::IsolateNode(..)) {
+                    *at = *at * 3 / 4;
+                }
+            }
+        }
         actions.sort_by_key(|(at, _)| *at);
-        FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, actions }
+        FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, self_fence_ms, actions }
     }
+}
+
+/// Replaces the faults that a self-fence by time cannot survive: a frozen machine whose clock is frozen too, a dead or
+/// stopped shim, a clock beyond the tolerance. Cuts of the network take their place, some longer than any deadline.
+fn soften_for_fencing(action: &mut ScheduledAction, random: &mut Random) {
+    let cut_ms = |random: &mut Random| *random.choose(&[3_000, 10_000, 30_000, 60_000, 90_000]);
+    *action = match *action {
+        ScheduledAction::FreezeNode(node, _) | ScheduledAction::FailGpu(node, ..) => {
+            ScheduledAction::IsolateNode(node, cut_ms(random))
+        }
+        ScheduledAction::KillShim(node) | ScheduledAction::PauseShim(node, ..) => {
+            let (server, to_server) = (random.below(2) as usize, random.chance_per_mille(500));
+            ScheduledAction::CutOneWay(server, node, to_server, cut_ms(random))
+        }
+        // Node and server together stay within the tolerance of 1 %.
+        ScheduledAction::SkewNodeClock(node, _) => ScheduledAction::SkewNodeClock(node, random.between(996, 1_004)),
+        ScheduledAction::SkewServerClock(server, _) => {
+            ScheduledAction::SkewServerClock(server, random.between(996, 1_004))
+        }
+        _ => return,
+    };
 }
 
 fn random_request(random: &mut Random) -> ScheduledAction {
@@ -205,7 +258,7 @@ fn random_fault(random: &mut Random) -> ScheduledAction {
         if random.chance_per_mille(300) { random.between(4_000, 60_000) } else { short(random) }
     };
     let index = |random: &mut Random| random.below(8) as usize;
-    match random.below(24) {
+    match random.below(33) {
         0 | 1 => ScheduledAction::CrashServer(index(random), long(random)),
         2 if random.chance_per_mille(600) => ScheduledAction::PauseServer(index(random), long(random)),
         2 => ScheduledAction::FreezeServer(index(random), long(random)),
@@ -238,7 +291,20 @@ fn random_fault(random: &mut Random) -> ScheduledAction {
             ScheduledAction::SkewServerClock(index(random), random_clock_rate(random))
         }
         19 => ScheduledAction::SkewNodeClock(index(random), random_clock_rate(random)),
+        20..=23 => ScheduledAction::BreakConnection(index(random), random.next_u64()),
+        24 | 25 => ScheduledAction::StallReader(index(random), random.chance_per_mille(500), long(random)),
+        26 | 27 => random_membership_change(random),
         _ => random_hardware_fault(random),
+    }
+}
+
+fn random_membership_change(random: &mut Random) -> ScheduledAction {
+    let node = random.below(8) as usize;
+    match random.below(8) {
+        0..=2 => ScheduledAction::ReuseJoinToken(node, random.next_u64()),
+        3 | 4 => ScheduledAction::JoinAgain(node),
+        5 | 6 => ScheduledAction::RemoveNode(node),
+        _ => ScheduledAction::ReplaceMachine(node),
     }
 }
 
@@ -265,8 +331,11 @@ fn random_hardware_fault(random: &mut Random) -> ScheduledAction {
 
 impl fmt::Display for FaultSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, actions } = self;
+        let FaultSchedule { seed, steps, server_count: servers, node_gpus: nodes, self_fence_ms, actions } = self;
         writeln!(f, "seed {seed}, {steps} steps, {servers} servers, nodes with {nodes:?} GPUs")?;
+        if let Some(self_fence_ms) = self_fence_ms {
+            writeln!(f, "  self-fence after {self_fence_ms} ms")?;
+        }
         for (at, action) in actions {
             writeln!(f, "  {:>9.3} s  {action:?}", *at as f64 / 1_000.0)?;
         }

@@ -1,43 +1,49 @@
 //! The fault simulator: a whole cluster on one thread (servers, database, agents, machines, network, users and
 //! operators), from one seed.
 //!
-//! Servers and agents run production code. Clocks, randomness, disks, processes and the network are simulated;
-//! messages can be delayed, lost or duplicated. The laws are checked after every event. At the end of a schedule
+//! Servers and agents run production code, with both sides of the agent link. Clocks, randomness, disks, processes and
+//! the network are simulated; connections break, and requests of users can be delayed, lost or duplicated. The laws are checked after every event. At the end of a schedule
 //! all faults are removed and the cluster must come to rest.
 
 mod actions;
+mod agent_link;
+mod certificate;
 mod clients;
 mod clock;
+mod enrolment;
 mod healing;
 mod laws;
 mod machine;
 mod network;
 mod paused;
 mod server;
+mod server_link;
 #[cfg(test)]
 mod tests;
+mod transport;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use muster_agent::clock::ClockReading;
-use muster_agent::reconciler::Reconciler;
 use muster_core::objects::settings::Settings;
-use muster_core::{Answer, NodeId, Timestamp};
-use muster_protocol::agent::{Orders, Registration, Report};
+use muster_core::{Answer, Timestamp};
+use muster_protocol::agent::Registration;
 use muster_server::cluster::CommandError;
 use muster_store::Entry;
 use muster_store::memory::{MemoryConnection, MemoryDatabase, SimulatedFault};
 
 use crate::fault_schedule::FaultSchedule;
 use crate::random::Random;
+use agent_link::AgentProcess;
 use clients::Clients;
 use clock::{MachineClock, SimTime};
+use enrolment::{Call, CallAnswer, JoinProgress, NodeIdentity};
 use laws::{BrokenLaw, Laws};
-use machine::{AgentMachine, MachineEvent, SimMachine};
+use machine::{MachineEvent, SimMachine};
 use network::NetworkConditions;
 use paused::Pausable;
 use server::{EngineStep, ServerProcess};
+use transport::{EndCause, SimConnection};
 
 const HEARTBEAT_INTERVAL_MS: i64 = 2_000;
 /// The longest time from the end of all faults until the cluster is at rest.
@@ -96,8 +102,25 @@ enum SimEvent {
     WriteSavepoint(usize),
     Agent(usize),
     Machine(usize, u64, MachineEvent),
-    ToServer(usize, ServerMessage),
-    ToNode(usize, Box<Orders>),
+    /// The request of a user.
+    ToServer(usize, u64),
+    /// The link of an agent has something to do.
+    Link(usize),
+    /// A server checks the connections of agents.
+    LinkCheck(usize),
+    /// A node asks a server for the connection with this number.
+    ConnectArrives(usize, usize, u64),
+    Connected(usize, u64),
+    FrameToServer(usize, u64),
+    FrameToAgent(usize, u64),
+    AgentSeesEnd(usize, u64),
+    ServerSeesEnd(usize, u64),
+    CallArrives(usize, u64),
+    CallAnswered(u64, CallAnswer),
+    /// No answer of the server at this position of the list.
+    CallTimesOut(u64, usize),
+    /// An operator looks after a node.
+    AttendNode(usize),
     ToUser(u64, Result<Answer, CommandError>),
     RetryRequest(u64),
     ApplyAction(usize),
@@ -109,15 +132,23 @@ enum SimEvent {
     CleanUp,
 }
 
-#[derive(Debug)]
-enum ServerMessage {
-    Report(Box<Report>),
-    Request(u64),
+impl SimEvent {
+    /// Whether it counts as a step: the timers of links and operators do not, because they only wait most of the time.
+    fn is_step(&self) -> bool {
+        !matches!(
+            self,
+            SimEvent::Link(_) | SimEvent::LinkCheck(_) | SimEvent::AttendNode(_) | SimEvent::CallTimesOut(..)
+        )
+    }
 }
 
 /// The machine of a server process, which may be down.
 struct ServerHost {
     name: String,
+    /// Of its agent link.
+    address: String,
+    /// Counts the starts of the process.
+    start: u64,
     clock: MachineClock,
     connection: MemoryConnection,
     process: Option<ServerProcess>,
@@ -132,9 +163,17 @@ struct SimNode {
     clock: MachineClock,
     host: SimMachine,
     is_powered_on: bool,
-    agent: Option<Reconciler<AgentMachine>>,
+    /// On its disk.
+    identity: Option<NodeIdentity>,
+    join: JoinProgress,
+    /// An operator lets it join again although it is a member.
+    is_joining_again: bool,
+    /// The secret of the last join token.
+    last_secret: String,
+    agent: Option<AgentProcess>,
     agent_starts: u64,
     agent_wakes_at_ms: i64,
+    link_wakes_at_ms: i64,
     agent_paused_until_ms: i64,
     /// Agent, shims and tasks do nothing until then.
     frozen_until_ms: i64,
@@ -148,9 +187,14 @@ impl SimNode {
             host: SimMachine::new(seed, &clock),
             clock,
             is_powered_on: true,
+            identity: None,
+            join: JoinProgress::Idle,
+            is_joining_again: false,
+            last_secret: String::new(),
             agent: None,
             agent_starts: 0,
             agent_wakes_at_ms: 0,
+            link_wakes_at_ms: 0,
             agent_paused_until_ms: 0,
             frozen_until_ms: 0,
         }
@@ -167,11 +211,22 @@ struct SimCluster<'a> {
     deferred_events: BTreeMap<Pausable, Vec<SimEvent>>,
     database: MemoryDatabase,
     servers: Vec<ServerHost>,
+    /// All machines; a later one may have taken over the name of an earlier one.
     nodes: Vec<SimNode>,
     node_names: Vec<String>,
     network: NetworkConditions,
     /// Until when each pair of server and node is partitioned.
     partitions: BTreeMap<(usize, usize), i64>,
+    /// Until when messages from a server to a node are lost, and those to the server if the flag is set.
+    cuts: BTreeMap<(usize, usize, bool), i64>,
+    /// Until when the agent of a node, or with the flag the server, reads nothing from their connection.
+    stalled_readers: BTreeMap<(usize, bool), i64>,
+    connections: BTreeMap<u64, SimConnection>,
+    connections_opened: u64,
+    calls: BTreeMap<u64, Call>,
+    calls_made: u64,
+    /// Calls whose answer nobody uses.
+    stray_calls: BTreeSet<u64>,
     clients: Clients,
     settings: Settings,
     laws: Laws,
@@ -188,6 +243,8 @@ impl<'a> SimCluster<'a> {
         let database = MemoryDatabase::default();
         let servers = (0..schedule.server_count).map(|index| ServerHost {
             name: format!("server-{index}"),
+            address: format!("server-{index}:50052"),
+            start: 0,
             clock: MachineClock::new(&time),
             connection: database.connect(),
             process: None,
@@ -206,6 +263,7 @@ impl<'a> SimCluster<'a> {
             claim_ms: 10_000,
             max_wait_ms: 120_000,
             cooling_ms: 10_000,
+            self_fence_ms: schedule.self_fence_ms.unwrap_or_default(),
             ..Settings::default()
         };
         let network = NetworkConditions { until_ms: 0, loss_per_mille: 0, delay_ms_max: 20 };
@@ -222,6 +280,13 @@ impl<'a> SimCluster<'a> {
             node_names,
             network,
             partitions: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+            stalled_readers: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            connections_opened: 0,
+            calls: BTreeMap::new(),
+            calls_made: 0,
+            stray_calls: BTreeSet::new(),
             clients: Clients::new(schedule),
             settings,
             laws: Laws::new(!schedule.actions.iter().any(|(_, action)| action.disturbs_clocks())),
@@ -230,7 +295,7 @@ impl<'a> SimCluster<'a> {
             trace: None,
         };
         (0..cluster.servers.len()).for_each(|server| cluster.start_server(server));
-        (0..cluster.nodes.len()).for_each(|node| cluster.start_agent(node));
+        (0..cluster.nodes.len()).for_each(|node| cluster.attend_node(node));
         for index in 0..schedule.actions.len() {
             cluster.schedule_at(schedule.actions[index].0, SimEvent::ApplyAction(index));
         }
@@ -259,11 +324,16 @@ impl<'a> SimCluster<'a> {
         while self.steps < self.schedule.steps {
             self.step()?;
         }
-        self.heal();
+        self.heal()?;
         let until = self.time.ms() + REST_TIMEOUT_MS;
         while self.time.ms() < until {
             self.step()?;
-            if self.laws.check_rest().is_ok() && self.clients.all_answered() && self.uncleaned_node().is_none() {
+            let is_linked = self.undrained_node().is_none();
+            if is_linked
+                && self.laws.check_rest().is_ok()
+                && self.clients.all_answered()
+                && self.uncleaned_node().is_none()
+            {
                 return self.check_final_state();
             }
         }
@@ -271,12 +341,22 @@ impl<'a> SimCluster<'a> {
         if let Some(node) = self.uncleaned_node() {
             return Err(format!("{node} still has attempts that were not cleaned up"));
         }
+        if let Some(node) = self.undrained_node() {
+            return Err(format!("the reports of {node} are never acknowledged"));
+        }
         Err("a client request was never answered".to_string())
     }
 
     /// A node with an attempt that is not cleaned up.
     fn uncleaned_node(&self) -> Option<&str> {
         let node = self.nodes.iter().position(|node| !node.host.is_clean())?;
+        self.node_names.get(node).map(String::as_str)
+    }
+
+    /// A node that belongs to the cluster and whose reports were not all acknowledged since the end of all faults.
+    fn undrained_node(&self) -> Option<&str> {
+        let has_drained = |node: usize| self.nodes[node].agent.as_ref().is_some_and(|agent| agent.link.has_drained);
+        let node = (0..self.nodes.len()).find(|node| !self.is_retired(*node) && !has_drained(*node))?;
         self.node_names.get(node).map(String::as_str)
     }
 
@@ -318,27 +398,38 @@ impl<'a> SimCluster<'a> {
         if !self.is_current(&event) {
             return Ok(());
         }
-        self.steps += 1;
+        self.steps += u64::from(event.is_step());
         self.trace_line(|| format!("{event:?}"));
         match event {
             SimEvent::Engine(server) => return self.run_engine(server),
             SimEvent::Planner(server) => self.run_planner(server),
-            SimEvent::Dispatch(server) => self.run_dispatch(server),
+            SimEvent::Dispatch(server) => return self.run_dispatch(server),
             SimEvent::HeartbeatCheck(server) => self.check_heartbeats(server),
             SimEvent::WriteSavepoint(server) => self.write_savepoint(server),
-            SimEvent::Agent(node) => self.run_agent(node, None),
+            SimEvent::Agent(node) => return self.run_agent(node),
             SimEvent::Machine(node, _, machine_event) => self.nodes[node].host.handle_event(machine_event),
-            SimEvent::ToServer(server, message) => self.deliver_to_server(server, message),
-            SimEvent::ToNode(node, orders) => self.run_agent(node, Some(*orders)),
+            SimEvent::ToServer(server, request) => self.deliver_to_server(server, request),
+            SimEvent::Link(node) => return self.run_link(node),
+            SimEvent::LinkCheck(server) => return self.check_connections(server),
+            SimEvent::ConnectArrives(server, node, connection) => self.accept(server, node, connection),
+            SimEvent::Connected(node, connection) => return self.see_connected(node, connection),
+            SimEvent::FrameToServer(server, connection) => return self.receive_agent_frame(server, connection),
+            SimEvent::FrameToAgent(node, connection) => return self.receive_frame(node, connection),
+            SimEvent::AgentSeesEnd(node, connection) => return self.see_end(node, connection, EndCause::Closed),
+            SimEvent::ServerSeesEnd(_, connection) => self.close_server_end(connection, EndCause::Closed),
+            SimEvent::CallArrives(server, call) => self.receive_call(server, call),
+            SimEvent::CallAnswered(call, answer) => self.receive_call_answer(call, answer),
+            SimEvent::CallTimesOut(call, position) => self.time_out_call(call, position),
+            SimEvent::AttendNode(node) => self.attend_node(node),
             SimEvent::ToUser(request, answer) => return self.deliver_answer(request, answer),
             SimEvent::RetryRequest(request) => self.retry_request(request),
-            SimEvent::ApplyAction(index) => self.apply_action(index),
+            SimEvent::ApplyAction(index) => return self.apply_action(index),
             SimEvent::RestartServer(server) => self.start_server(server),
             SimEvent::RestartAgent(node) => self.start_agent(node),
             SimEvent::BootNode(node) => self.start_node(node),
             SimEvent::ReconnectDatabase(server) => self.servers[server].connection.inject_fault(SimulatedFault::None),
             SimEvent::Resume(component) => self.resume(component),
-            SimEvent::CleanUp => self.clean_up(),
+            SimEvent::CleanUp => return self.clean_up(),
         }
         Ok(())
     }
@@ -355,12 +446,15 @@ impl<'a> SimCluster<'a> {
             SimEvent::Dispatch(server) => awake(*server, "dispatch"),
             SimEvent::HeartbeatCheck(server) => awake(*server, "heartbeats"),
             SimEvent::WriteSavepoint(server) => awake(*server, "savepoint"),
+            SimEvent::LinkCheck(server) => awake(*server, "link"),
+            SimEvent::Link(node) => {
+                self.nodes[*node].agent.is_some() && self.nodes[*node].link_wakes_at_ms <= self.now()
+            }
             SimEvent::Agent(node) => {
                 self.nodes[*node].agent.is_some() && self.nodes[*node].agent_wakes_at_ms <= self.now()
             }
             SimEvent::Machine(node, boot, _) => self.nodes[*node].host.boot() == *boot,
             SimEvent::ToServer(server, _) => self.servers[*server].process.is_some(),
-            SimEvent::ToNode(node, _) => self.nodes[*node].agent.is_some(),
             _ => true,
         }
     }
@@ -379,6 +473,7 @@ impl<'a> SimCluster<'a> {
             "planner" => SimEvent::Planner(server),
             "dispatch" => SimEvent::Dispatch(server),
             "heartbeats" => SimEvent::HeartbeatCheck(server),
+            "link" => SimEvent::LinkCheck(server),
             _ => SimEvent::WriteSavepoint(server),
         };
         self.schedule_at(at, event);
@@ -394,9 +489,11 @@ impl<'a> SimCluster<'a> {
     // ---- servers
 
     fn start_server(&mut self, server: usize) {
+        let addresses = self.servers.iter().map(|host| host.address.clone()).collect();
         let host = &mut self.servers[server];
         if host.process.is_none() {
-            host.process = Some(ServerProcess::new(&host.name, &host.clock, host.connection.clone()));
+            host.start += 1;
+            host.process = Some(ServerProcess::new(&host.name, &host.clock, host.connection.clone(), addresses));
             host.thread_wakes_at_ms.clear();
             host.paused_until_ms = 0;
             host.clock.unfreeze();
@@ -405,6 +502,7 @@ impl<'a> SimCluster<'a> {
             self.wake_thread(server, "planner", 50, 500);
             self.wake_thread(server, "heartbeats", 1_000, 1_000);
             self.wake_thread(server, "savepoint", 3_000, 30_000);
+            self.wake_thread(server, "link", 100, 900);
         }
     }
 
@@ -447,7 +545,11 @@ impl<'a> SimCluster<'a> {
     fn send_answers(&mut self, server: usize) {
         let Some(process) = &mut self.servers[server].process else { return };
         for (request, answer) in process.take_answers() {
-            self.send_message(None, SimEvent::ToUser(request, answer));
+            self.send_message(SimEvent::ToUser(request, answer));
+        }
+        let Some(process) = &mut self.servers[server].process else { return };
+        for (call, answer) in process.take_enrolments() {
+            self.answer_call(server, call, answer);
         }
     }
 
@@ -459,17 +561,10 @@ impl<'a> SimCluster<'a> {
         self.wake_thread(server, "planner", 700, 2_500);
     }
 
-    fn run_dispatch(&mut self, server: usize) {
-        let Some(process) = &mut self.servers[server].process else { return };
-        for (node, orders) in process.run_dispatch() {
-            self.send_orders(server, &node, orders);
-        }
-    }
-
-    fn send_orders(&mut self, server: usize, node: &NodeId, orders: Orders) {
-        if let Some(index) = self.node_names.iter().position(|name| name == node.as_str()) {
-            self.send_message(Some((server, index)), SimEvent::ToNode(index, Box::new(orders)));
-        }
+    fn run_dispatch(&mut self, server: usize) -> Result<(), BrokenLaw> {
+        let Some(process) = &mut self.servers[server].process else { return Ok(()) };
+        process.run_dispatch();
+        self.pump_server(server)
     }
 
     fn check_heartbeats(&mut self, server: usize) {
@@ -487,27 +582,10 @@ impl<'a> SimCluster<'a> {
         self.wake_thread(server, "savepoint", 3_000, 30_000);
     }
 
-    fn deliver_to_server(&mut self, server: usize, message: ServerMessage) {
+    fn deliver_to_server(&mut self, server: usize, request: u64) {
         let Some(process) = &mut self.servers[server].process else { return };
-        match message {
-            ServerMessage::Report(report) => {
-                let node = match &*report {
-                    Report::Heartbeat { node } => node.parse::<NodeId>().ok(),
-                    Report::Registered(registration) => registration.node.parse::<NodeId>().ok(),
-                    _ => None,
-                };
-                process.receive_report(*report);
-                // Orders may have been lost, so a heartbeat or registration is answered with the orders of the node.
-                let orders = node.and_then(|node| Some((node.clone(), process.orders(&node)?)));
-                if let Some((node, orders)) = orders {
-                    self.send_orders(server, &node, orders);
-                }
-            }
-            ServerMessage::Request(request) => {
-                if let Some((by, command)) = self.clients.request(request) {
-                    process.receive_request(request, by, command);
-                }
-            }
+        if let Some((by, command)) = self.clients.request(request) {
+            process.receive_request(request, by, command);
         }
         self.wake_thread(server, "engine", 1, 30);
     }
@@ -525,47 +603,15 @@ impl<'a> SimCluster<'a> {
         self.start_agent(node);
     }
 
-    fn start_agent(&mut self, node: usize) {
-        let sim_node = &mut self.nodes[node];
-        if sim_node.is_powered_on && sim_node.agent.is_none() {
-            sim_node.agent_starts += 1;
-            sim_node.agent_paused_until_ms = 0;
-            self.deferred_events.remove(&Pausable::Agent(node));
-            let machine = sim_node.host.for_agent(sim_node.agent_starts);
-            let incarnation = format!("{}-{}", sim_node.registration.node, sim_node.agent_starts);
-            let registration = Registration { incarnation, ..sim_node.registration.clone() };
-            sim_node.agent = Some(Reconciler::new(registration, HEARTBEAT_INTERVAL_MS, machine));
-            sim_node.agent_wakes_at_ms = self.time.ms();
-            self.schedule_at(self.now(), SimEvent::Agent(node));
-        }
-    }
-
-    fn run_agent(&mut self, node: usize, orders: Option<Orders>) {
-        let sim_node = &mut self.nodes[node];
-        let Some(reconciler) = &mut sim_node.agent else { return };
-        let wall_ms = sim_node.clock.wall_ms();
-        let now = ClockReading { wall_ms, monotonic_ms: sim_node.clock.monotonic_ms() };
-        let mut reports = Vec::new();
-        let wakes_ms = reconciler.reconcile(now, orders, &mut |report| reports.push(report));
-        // An agent oversleeps a little, and its thread limits the sleep to one second.
-        let sleep_ms = (wakes_ms - wall_ms).clamp(1, 1_000) + self.random.between(0, 900);
-        let sleep_ms = self.nodes[node].clock.true_duration_ms(sleep_ms);
-        self.nodes[node].agent_wakes_at_ms = self.now() + sleep_ms;
-        self.schedule_at(self.now() + sleep_ms, SimEvent::Agent(node));
-        for report in reports {
-            for server in 0..self.servers.len() {
-                let message = ServerMessage::Report(Box::new(report.clone()));
-                self.send_message(Some((server, node)), SimEvent::ToServer(server, message));
-            }
-        }
-    }
-
     /// Schedules the pending events of the machines and checks their observations against the laws.
     fn collect_machine_events(&mut self) -> Result<(), BrokenLaw> {
         for node in 0..self.nodes.len() {
             let host = self.nodes[node].host.clone();
             for (delay_ms, machine_event) in host.take_pending_events() {
                 self.schedule_at(self.now() + delay_ms, SimEvent::Machine(node, host.boot(), machine_event));
+            }
+            if host.take_new_changes() {
+                self.wake_agent(node);
             }
             let now = Timestamp(clock::SIM_START_UNIX_MS + self.now());
             for observation in host.take_observations() {
@@ -579,7 +625,7 @@ impl<'a> SimCluster<'a> {
 
     fn send_request(&mut self, request: u64) {
         let server = self.random.below(self.servers.len() as u64) as usize;
-        self.send_message(None, SimEvent::ToServer(server, ServerMessage::Request(request)));
+        self.send_message(SimEvent::ToServer(server, request));
         self.schedule_after(2_000, 6_000, SimEvent::RetryRequest(request));
     }
 

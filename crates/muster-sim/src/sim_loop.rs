@@ -427,7 +427,7 @@ impl SimLoop {
         if behaviour.running.take().is_none() {
             return;
         }
-        let is_restart = matches!(next, NextPhase::Queued { because: RequeueCause::Restarted, .. });
+        let is_restart = matches!(next, NextPhase::Queued { cause: RequeueCause::Restarted, .. });
         let is_requeued = !matches!(next, NextPhase::Ended { .. });
         let useful_ms = match next {
             NextPhase::Ended { .. } => ran_ms,

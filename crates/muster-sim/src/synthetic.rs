@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use muster_core::facts::command::{Actor, ArraySpec, Command, SubmitJob, TaskReport};
 use muster_core::gpu::device::GpuFacts;
-use muster_core::objects::job::{Exit, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
+use muster_core::objects::job::{Exit, JobSpec, Resources, Run, TaskGroup};
 use muster_core::objects::node::NodeFacts;
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::planner::plan;
@@ -130,27 +130,13 @@ pub fn job_spec(job: SyntheticJob) -> JobSpec {
         cpus: job.cpus,
         memory_mib: job.memory_mib,
     };
+    let tenant = tenant_name(job.tenant).parse().unwrap_or_else(|_| unreachable!("a plain name"));
+    let tasks = vec![TaskGroup { name: "task".to_string(), count: job.tasks, count_max: None, each }];
     JobSpec {
-        name: "bench".to_string(),
-        tenant: tenant_name(job.tenant).parse().unwrap_or_else(|_| unreachable!("a plain name")),
-        user: "bench".to_string(),
         priority: job.priority,
-        tasks: vec![TaskGroup { name: "task".to_string(), count: job.tasks, count_max: None, each }],
-        topology: Topology::Any,
-        allow_cross_numa: None,
-        prefer_nvlink: false,
-        gang_scheduling: None,
         time_limit_ms: Some(HOUR),
-        restart: RestartRule::default(),
-        on_node_lost: OnNodeLost::Wait,
-        checkpoint: None,
-        after: Vec::new(),
-        start_after: None,
-        pool: None,
-        node_labels: BTreeMap::new(),
         run: Run { command: vec!["true".to_string()], ..Run::default() },
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
+        ..JobSpec::new("bench", tenant, "bench", tasks)
     }
 }
 

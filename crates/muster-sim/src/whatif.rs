@@ -1,4 +1,4 @@
-//! What-if: the history of a live cluster under other quotas, settings, policies or nodes.
+//! Adapter (WhatIfReplay): the history of a live cluster under other quotas, settings, policies or nodes.
 //!
 //! The journal is followed event by event, once unchanged and once under the change, as long as the planner decides
 //! the same in both: until then the answer is what really happened, to the millisecond. From the first different
@@ -11,6 +11,7 @@ mod applied_change;
 mod continuation;
 mod divergence;
 mod journal_history;
+mod recorded_commands;
 mod tally;
 mod work_history;
 

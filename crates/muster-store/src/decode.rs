@@ -126,8 +126,7 @@ pub fn event_row(cells: &mut RowCells) -> Result<EventRow, StoreError> {
         chain: None,
     };
     record.verify_checksum()?;
-    let Record { seq, epoch, at_ms, kind, payload, .. } = record;
-    Ok(EventRow { seq, epoch, at_ms, kind, payload })
+    Ok(EventRow::from(record))
 }
 
 pub fn usage_row(cells: &mut RowCells) -> Result<UsageRow, StoreError> {

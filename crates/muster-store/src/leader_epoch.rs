@@ -3,7 +3,7 @@
 use crate::error::StoreError;
 
 /// Epoch and nonce that this server acquired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LeaderEpoch {
     pub epoch: u64,
     pub nonce: u64,

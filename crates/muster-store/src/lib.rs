@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 pub use error::StoreError;
 pub use journal::{ClusterIdentity, Journal, Leadership, Savepoint, Savepoints};
+pub use leader_epoch::LeaderEpoch;
 pub use postgres::config::PostgresConfig;
 pub use queries::Tables;
 pub use record::{Entry, Record};

@@ -59,11 +59,7 @@ impl Record {
     /// Verify the checksum and decode the entry.
     pub fn decode(&self) -> Result<Entry, StoreError> {
         self.verify_checksum()?;
-        let event = upcast(self)?;
-        if event.kind() != self.kind {
-            let problem = format!("has kind {} but its payload is {}", self.kind, event.kind());
-            return Err(StoreError::unreadable_record(self.seq, problem));
-        }
+        let event = decode_payload(self.seq, &self.kind, self.version, &self.payload)?;
         Ok(Entry { seq: self.seq, epoch: self.epoch, at: Timestamp(self.at_ms), event })
     }
 
@@ -108,21 +104,27 @@ pub(crate) fn check_batch(batch: &[Entry], epoch: u64, last: u64) -> Result<(), 
 
 /// Decode a payload of any version that a release has written. A kind whose meaning changes gets its own match arm,
 /// which converts the old payload into the new event.
-fn upcast(record: &Record) -> Result<Event, StoreError> {
-    match (record.kind.as_str(), record.version) {
-        (_, 1) => parse_event(record),
-        (kind, version) => Err(StoreError::UnreadableRecord {
-            seq: record.seq,
-            problem: format!("has kind {kind} in version {version}, which this release does not know"),
-            advice: "start the release that wrote it, or a newer one".to_string(),
-        }),
+///
+/// All readers of events call this function: the parser of all kinds of events is large, and compiled once.
+pub(crate) fn decode_payload(seq: u64, kind: &str, version: u32, payload: &str) -> Result<Event, StoreError> {
+    let event: Event = match (kind, version) {
+        (_, 1) => muster_json::from_str(payload)
+            .map_err(|error| StoreError::unreadable_record(seq, format!("cannot be decoded as {kind}: {error}")))?,
+        (kind, version) => {
+            return Err(StoreError::UnreadableRecord {
+                seq,
+                problem: format!("has kind {kind} in version {version}, which this release does not know"),
+                advice: "start the release that wrote it, or a newer one".to_string(),
+            });
+        }
+    };
+    match event.kind() == kind {
+        true => Ok(event),
+        false => {
+            let problem = format!("has kind {kind} but its payload is {}", event.kind());
+            Err(StoreError::unreadable_record(seq, problem))
+        }
     }
-}
-
-fn parse_event(record: &Record) -> Result<Event, StoreError> {
-    muster_json::from_str(&record.payload).map_err(|error| {
-        StoreError::unreadable_record(record.seq, format!("cannot be decoded as {}: {error}", record.kind))
-    })
 }
 
 #[cfg(test)]
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_version_asks_for_a_newer_release() {
+    fn an_unknown_version_is_refused_as_newer() {
         let mut record = sample_record(9);
         record.version = 2;
         record.crc = record.checksum();

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::{JobId, JobSpec};
+use muster_core::{Event, JobId, JobSpec};
 use serde::{Deserialize, Serialize};
 
-/// State of a job, with the names of the commissioning document. The phase is more detailed.
+use crate::error::StoreError;
+use crate::record::{Record, decode_payload};
+
+/// State of a job, with the names of the specification. The phase is more detailed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
@@ -156,11 +159,12 @@ pub struct AttemptRow {
     pub ended_at: Option<i64>,
     /// Cause of the stop order, as JSON of the event.
     pub stop_cause: Option<String>,
-    /// Kind of exit: `code`, `signal`, `not-started`, `unknown`.
+    /// Kind of exit: `code`, `signal`, `out-of-memory`, `not-started`, `invalid-job`,
+    /// `unknown`.
     pub exit: Option<String>,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
-    /// Why the exit is `not-started` or `unknown`; empty otherwise.
+    /// Why the exit is `not-started`, `invalid-job` or `unknown`; empty otherwise.
     pub why: String,
     /// GPUs that it holds or held.
     pub gpus: u64,
@@ -222,8 +226,24 @@ pub struct EventRow {
     pub epoch: u64,
     pub at_ms: i64,
     pub kind: String,
+    /// Version of the payload's meaning.
+    pub version: u32,
     /// The event as JSON.
     pub payload: String,
+}
+
+impl From<Record> for EventRow {
+    fn from(record: Record) -> EventRow {
+        let Record { seq, epoch, at_ms, kind, version, payload, .. } = record;
+        EventRow { seq, epoch, at_ms, kind, version, payload }
+    }
+}
+
+impl EventRow {
+    /// The event, also of a payload that an earlier release wrote.
+    pub fn event(&self) -> Result<Event, StoreError> {
+        decode_payload(self.seq, &self.kind, self.version, &self.payload)
+    }
 }
 
 /// Wait reasons of the jobs of one bucket from a time on.

@@ -160,10 +160,13 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
             let (job, attempt, at) = (*job, *attempt, *at);
             attempts::ended(&attempts::EndedAttempt { job, attempt, exit, next, charge, charged_until, held, at })
         }
-        // No rows: reports of single nodes and forecasts are in the journal only, and a plan shows in the jobs it
+        // No rows: reports of single nodes, early signals, unkillable processes, health programs and forecasts are in the journal only, and a plan shows in the jobs it
         // placed.
         Event::AttemptStarted { whole: false, .. }
         | Event::NodePartEnded { .. }
+        | Event::AttemptSignalled { .. }
+        | Event::AttemptUnkillable { .. }
+        | Event::NodeHealthChanged { .. }
         | Event::CheckpointSaved { .. }
         | Event::StartForecast { .. }
         | Event::PlanAdopted { .. } => Vec::new(),
@@ -184,6 +187,10 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
             nodes::labelled(node, (labels.as_ref(), taints.as_ref()), *at)
         }
         Event::NodeStateChanged { node, status, by, why, at } => nodes::state_changed(node, *status, (by, why), *at),
+        Event::NodeServiceChanged { node, service, by, why, at } => {
+            nodes::service_changed(node, *service, (by, why), *at)
+        }
+        Event::NodeSightChanged { node, sight, by, why, at, .. } => nodes::sight_changed(node, *sight, (by, why), *at),
         Event::NodeRemoved { node, at } => nodes::removed(node, *at),
         Event::GpuHealthChanged { gpu, status, why, cooling_until, at, .. } => {
             nodes::health_changed(gpu, *status, why, *cooling_until, *at)
@@ -197,9 +204,14 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
         Event::RetryAnswered { answer, wakes_at, .. } => jobs::postponed(answer.job, *wakes_at),
         Event::TokenAdded { token, .. } => tokens::added(token),
         Event::TokenRevoked { id, at } => tokens::revoked(id, *at),
+        // Join tokens, enrolments and the CA are in the journal and in the state.
+        Event::JoinTokenAdded { .. }
+        | Event::JoinTokenEnded { .. }
+        | Event::NodeEnrolled { .. }
+        | Event::ClusterCaChosen { .. } => Vec::new(),
         Event::Acted { by, by_kind, act, object, refused, times, at } => {
-            let actor = (by.as_str(), by_kind.as_deref());
-            audit::added(seq, actor, (act, object), (refused.as_deref(), *times), *at)
+            let (by_kind, refused) = (by_kind.as_deref(), refused.as_deref());
+            audit::added(seq, audit::AuditEntry { by, by_kind, act, object, refused, times: *times }, *at)
         }
         Event::Forgotten { before, .. } => jobs::idempotency_keys_expired(*before),
     }
@@ -245,6 +257,8 @@ fn job_of(event: &Event) -> Option<JobId> {
         | Event::AttemptStarted { job, .. }
         | Event::AttemptStopping { job, .. }
         | Event::NodePartEnded { job, .. }
+        | Event::AttemptSignalled { job, .. }
+        | Event::AttemptUnkillable { job, .. }
         | Event::CheckpointSaved { job, .. }
         | Event::StartForecast { job, .. }
         | Event::AttemptEnded { job, .. }

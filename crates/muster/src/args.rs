@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    audit, bench, cancel, change, checkpoint, completion, config, dev, doctor, events, gpu, gpus, hold, logs, moves,
-    node, plan, policy, ps, receipts, release, requeue, run, serve, show, sim, submit, tenant, token, usage, version,
-    wait, why, window,
+    agent, audit, bench, cancel, change, checkpoint, completion, config, cp, dev, doctor, events, exec, gpu, gpus,
+    hold, logs, moves, node, plan, policy, ps, receipts, release, requeue, run, serve, show, sim, submit, tenant,
+    token, usage, version, wait, why, window,
 };
 use crate::error::CommandResult;
 use crate::options::{GlobalArgs, Options};
@@ -24,11 +24,11 @@ muster schedules the GPU jobs of many teams and explains every decision.
 
 Usage: muster [OPTIONS] <COMMAND>
 
-Jobs     run submit plan ps show why logs wait cancel hold release requeue
-         change checkpoint receipts
+Jobs     run submit plan ps show why logs exec attach ssh cp wait cancel hold
+         release requeue change checkpoint receipts
 Cluster  gpus gpu node window moves usage events doctor
 Admin    tenant token audit config policy
-Server   dev serve
+Server   dev serve agent
 Other    bench sim completion version help
 
 `muster help COMMAND` explains one. All take --server URL, --token-file FILE,
@@ -64,6 +64,14 @@ pub enum Verb {
     Why(why::Args),
     /// Print the output of a job
     Logs(logs::Args),
+    /// Run a program inside a running job
+    Exec(exec::Args),
+    /// Open a shell inside a running job
+    Attach(exec::AttachArgs),
+    /// Open a login shell inside a running job, or run a program there
+    Ssh(exec::SshArgs),
+    /// Copy files out of a running job, or into it
+    Cp(cp::Args),
     /// Wait until jobs have ended, and return the exit code of the first that failed
     Wait(wait::Args),
     /// Cancel waiting or running jobs
@@ -86,7 +94,7 @@ pub enum Verb {
     /// List and show GPUs, declare their health, repartition them
     #[command(subcommand)]
     Gpu(gpu::Verb),
-    /// List, show, label, drain and fence nodes
+    /// List, show, label, drain, fence and remove nodes, and let new ones join
     #[command(subcommand)]
     Node(node::Verb),
     /// Book nodes for maintenance or for a tenant
@@ -120,6 +128,8 @@ pub enum Verb {
     Dev(dev::Args),
     /// Start a server
     Serve(serve::Args),
+    /// Run the jobs of a cluster on this machine
+    Agent(agent::Args),
 
     /// Run the benchmarks
     #[command(subcommand)]
@@ -149,6 +159,10 @@ fn run_verb(verb: Verb, options: &Options) -> CommandResult {
         Verb::Show(args) => show::run(args, options),
         Verb::Why(args) => why::run(args, options),
         Verb::Logs(args) => logs::run(args, options),
+        Verb::Exec(args) => exec::run(args, options),
+        Verb::Attach(args) => exec::run_attach(args, options),
+        Verb::Ssh(args) => exec::run_ssh(args, options),
+        Verb::Cp(args) => cp::run(args, options),
         Verb::Wait(args) => wait::run(args, options),
         Verb::Cancel(args) => cancel::run(args, options),
         Verb::Hold(args) => hold::run(args, options),
@@ -174,6 +188,7 @@ fn run_verb(verb: Verb, options: &Options) -> CommandResult {
         Verb::Policy(verb) => policy::run(&verb, options),
         Verb::Dev(args) => dev::run(args),
         Verb::Serve(args) => serve::run(args),
+        Verb::Agent(args) => agent::run(args),
         Verb::Completion(args) => completion::run(args, Args::command()),
         Verb::Version(args) => version::run(args, options),
     }

@@ -5,6 +5,7 @@
 
 mod connect;
 mod failure;
+mod log_bytes;
 mod retry;
 mod sse;
 mod target;
@@ -13,9 +14,12 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
-use hyper::{Method, Request, Response};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, UPGRADE, USER_AGENT};
+use hyper::upgrade::Upgraded;
+use hyper::{Method, Request, Response, StatusCode};
+use muster_protocol::exec::ExecRequest;
 use muster_server::identity::Secret;
+use muster_wire::exec_frames;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
@@ -24,6 +28,7 @@ use crate::connection::Connection;
 use crate::error::CliError;
 use connect::Connector;
 pub use failure::{CallFailure, exit_for_status, stream_error};
+pub use log_bytes::LogBytes;
 pub use retry::new_idempotency_key;
 pub use sse::{EventStream, SseEvent};
 pub use target::RequestTarget;
@@ -32,6 +37,8 @@ pub use target::RequestTarget;
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a request that is known to take long, such as a what-if.
 const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(3_600);
+/// Timeout of the start of a program inside a job; the server has a shorter one.
+const START_TIMEOUT: Duration = Duration::from_secs(90);
 /// Far above any page that a command requests; it stops a response that never ends.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
@@ -113,6 +120,18 @@ impl Client {
         self.parse_json(body.map_err(|failure| failure.into_error(self.server()))?)
     }
 
+    /// Unchanged bytes of an output: the target has `format=raw`.
+    pub fn get_log_piece(&self, target: impl Into<RequestTarget>) -> Result<LogBytes, CliError> {
+        let call = self.api_request(Method::GET, target.into(), None);
+        let exchange = async {
+            let response = self.send_and_check_status(&call, "application/octet-stream").await?;
+            let headers = response.headers().clone();
+            Ok(LogBytes::new(&headers, read_body(response).await?))
+        };
+        let piece = self.block_on_within(call.timeout, exchange);
+        piece.map_err(|failure| failure.into_error(self.server()))?
+    }
+
     /// Opens a stream of server-sent events.
     pub fn open_event_stream(&self, target: impl Into<RequestTarget>) -> Result<EventStream, CliError> {
         let call = self.api_request(Method::GET, target.into(), None);
@@ -120,14 +139,28 @@ impl Client {
         response.map(EventStream::new).map_err(|failure| failure.into_error(self.server()))
     }
 
+    /// Starts a program inside a job, and returns the connection to it.
+    pub fn open_exec(&self, target: impl Into<RequestTarget>, request: &ExecRequest) -> Result<Upgraded, CliError> {
+        let body = Some(muster_json::to_vec(request).into());
+        let call = ApiRequest { timeout: START_TIMEOUT, ..self.api_request(Method::POST, target.into(), body) };
+        let exchange = async {
+            let mut sender = self.connector.open().await?;
+            let mut request = self.http_request(&call, "application/json")?;
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            request.headers_mut().insert(UPGRADE, HeaderValue::from_static(exec_frames::UPGRADE));
+            let response = sender.send_request(request).await.map_err(CallFailure::connection_dropped)?;
+            let status = response.status();
+            if status == StatusCode::SWITCHING_PROTOCOLS {
+                return hyper::upgrade::on(response).await.map_err(CallFailure::connection_dropped);
+            }
+            Err(CallFailure::from_response(status, &read_body(response).await?))
+        };
+        self.block_on_within(call.timeout, exchange).map_err(|failure| failure.into_error(self.server()))
+    }
+
     /// Runs a future to completion on the client's runtime.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
-    }
-
-    /// Runs a future in the background while another one is waited for.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(work);
     }
 
     fn sleep(&self, pause: Duration) {
@@ -156,8 +189,16 @@ impl Client {
             let response = self.send_and_check_status(call, "application/json").await?;
             read_body(response).await
         };
+        self.block_on_within(call.timeout, exchange)
+    }
+
+    fn block_on_within<T>(
+        &self,
+        limit: Duration,
+        exchange: impl Future<Output = Result<T, CallFailure>>,
+    ) -> Result<T, CallFailure> {
         self.runtime.block_on(async {
-            tokio::time::timeout(call.timeout, exchange).await.unwrap_or(Err(CallFailure::TimedOut(call.timeout)))
+            tokio::time::timeout(limit, exchange).await.unwrap_or(Err(CallFailure::TimedOut(limit)))
         })
     }
 

@@ -1,5 +1,6 @@
 //! The verbs, one per file: the arguments of the verb and the function that runs it.
 
+pub mod agent;
 pub mod audit;
 pub mod bench;
 pub mod cancel;
@@ -7,9 +8,11 @@ pub mod change;
 pub mod checkpoint;
 pub mod completion;
 pub mod config;
+pub mod cp;
 pub mod dev;
 pub mod doctor;
 pub mod events;
+pub mod exec;
 pub mod gpu;
 pub mod gpus;
 pub mod hold;

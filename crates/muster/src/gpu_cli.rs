@@ -1,4 +1,4 @@
-//! `gpu-cli`: the command line of the commissioning document, verb by verb and flag by flag.
+//! `gpu-cli`: the command line of the specification, verb by verb and flag by flag.
 //!
 //! It sends the same requests as `muster`. Its outputs are fixed, because scripts parse them.
 
@@ -20,7 +20,7 @@ use crate::jobs::{self, state_name};
 use crate::output::{self, Card, Column, ListArgs};
 use crate::{gpu_share_display, units};
 
-/// Values that the client of the commissioning document always sends.
+/// Values that the client of the specification always sends.
 const GPU_MEMORY_MB: u64 = 16_000;
 const MEMORY_MB: u64 = 32_000;
 const TENANT_CPU_CORES: u64 = 64;
@@ -84,8 +84,8 @@ struct SubmitArgs {
     #[arg(long, default_value_t = 4)]
     cpus: u32,
     /// Container image
-    #[arg(long, default_value = "nvidia/cuda:12.0-base")]
-    image: String,
+    #[arg(long)]
+    image: Option<String>,
     /// Script to run
     #[arg(long, default_value = "nvidia-smi")]
     script: String,
@@ -138,7 +138,7 @@ fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(),
         gpu_memory_mb: Some(GPU_MEMORY_MB),
         cpu_cores: Some(args.cpus),
         memory_mb: Some(MEMORY_MB),
-        image: Some(args.image),
+        image: args.image,
         script: Some(args.script),
         ..SubmitJob::default()
     };
@@ -149,7 +149,7 @@ fn submit(client: &Client, tenant: Option<&str>, args: SubmitArgs) -> Result<(),
     ))
 }
 
-/// Lists the jobs of all tenants, as the client of the commissioning document does, or of the named tenant.
+/// Lists the jobs of all tenants, as the client of the specification does, or of the named tenant.
 fn list(client: &Client, tenant: Option<&str>, state: Option<String>) -> Result<(), CliError> {
     let target = RequestTarget::new("jobs")
         .query("limit", LIST_ROWS_MAX)

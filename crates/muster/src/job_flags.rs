@@ -78,6 +78,9 @@ pub struct JobArgs {
     #[arg(long, value_name = "TIME", value_parser = units::parse_time_limit, help_heading = "When")]
     #[arg(allow_hyphen_values = true)]
     pub time: Option<TimeLimit>,
+    /// Signal for the tasks before the time limit ends, for example USR1@300 (seconds) or TERM@5m; default 60 seconds before
+    #[arg(long, value_name = "SIGNAL[@TIME]", help_heading = "When")]
+    pub signal: Option<String>,
     /// Job array: 0-99, 0-99%8 (at most 8 run at once), 1,4,7-9
     #[arg(long, value_name = "INDEXES", help_heading = "When")]
     pub array: Option<String>,
@@ -94,22 +97,29 @@ pub struct JobArgs {
     /// Restart the job after a failure, at most this many times
     #[arg(long, value_name = "N", help_heading = "When")]
     pub restarts: Option<u32>,
-    /// Rule for a lost node: wait, requeue or requeue-unsafe
+    /// Rule for a lost node: wait for it, requeue once the node has provably killed the job, or requeue-unsafe (at once:
+    /// two copies may run)
     #[arg(long, value_name = "RULE", help_heading = "When", hide_possible_values = true)]
     pub on_node_lost: Option<OnNodeLost>,
 
     /// Shell script to run; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "command", help_heading = "What")]
     pub script: Option<PathBuf>,
-    /// OCI image to run the job in
+    /// OCI image to run the job in; only nodes with a container runtime take the job
     #[arg(long, help_heading = "What")]
     pub image: Option<String>,
-    /// Working directory [default: this directory, if the server is on this machine]
+    /// With --image: a directory or file of the node in the container; may be repeated
+    #[arg(long, value_name = "SRC:DST[:ro]", help_heading = "What")]
+    pub mount: Vec<String>,
+    /// Working directory [default: this directory, if the server is on this machine; with --image that of the image]
     #[arg(long, value_name = "DIR", help_heading = "What")]
     pub dir: Option<String>,
     /// Environment variable; `KEY` alone passes on your own value; may be repeated
     #[arg(long, value_name = "KEY[=VALUE]", help_heading = "What")]
     pub env: Vec<String>,
+    /// File of environment variables, one `KEY=VALUE` a line, as for docker; may be repeated
+    #[arg(long, value_name = "FILE", help_heading = "What")]
+    pub env_file: Vec<PathBuf>,
     /// Checkpoint directory; preemption then costs only the work since the last checkpoint
     #[arg(long, value_name = "PATH", help_heading = "What")]
     pub checkpoint: Option<String>,
@@ -151,11 +161,11 @@ pub enum Isolation {
 /// The rule of a job for a lost node.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum OnNodeLost {
-    /// Wait until the node returns or is fenced
+    /// Keep running; the job ends only when an operator fences the node
     Wait,
-    /// Start elsewhere once the lost node has stopped the job
+    /// The node kills the job when it loses the server; the job starts elsewhere once that is proven
     Requeue,
-    /// Start elsewhere at once; two copies may run
+    /// Start on another node as soon as the node is unreachable: two copies may run
     RequeueUnsafe,
 }
 
@@ -184,6 +194,7 @@ impl JobArgs {
         }
         override_with(&mut job.image, &self.image);
         override_with(&mut job.directory, &self.dir);
+        job.mounts.extend(self.mount.iter().cloned());
         if job.script.is_none() && job.command.is_empty() && job.image.is_none() {
             return Err(CliError::usage("there is nothing to run")
                 .hint("put a command after `--`, or use `--script FILE` or `--file JOB.yaml`"));
@@ -222,6 +233,7 @@ impl JobArgs {
             limit.note.iter().for_each(|note| output::print_stderr(note));
             (job.time_limit, job.max_runtime_minutes) = (Some(api_duration(limit.ms)), None);
         }
+        override_with(&mut job.signal, &self.signal);
         override_with(&mut job.array, &self.array);
         job.after.extend(self.after.iter().map(|after| DependencyInput::Text(after.clone())));
         override_with(&mut job.start_after, &self.begin.as_ref().map(start_after));
@@ -234,6 +246,9 @@ impl JobArgs {
         override_with(&mut job.tenant_id, &self.tenant);
         override_with(&mut job.priority, &self.priority.as_deref().map(parse_priority));
         override_with(&mut job.checkpoint_path, &self.checkpoint);
+        for file in &self.env_file {
+            job.environment.extend(sources::read_env_file(file)?);
+        }
         job.environment.extend(pairs::environment(&self.env)?);
         job.labels.extend(pairs::pairs_to_map(&self.label));
         job.annotations.extend(pairs::pairs_to_map(&self.annotation));

@@ -1,57 +1,99 @@
-//! Log following: prints the stdout and stderr of the selected tasks of a job as they arrive.
+//! The output of a job: what there is, or followed as it arrives.
 //!
-//! The offset of each stream is kept, so that following resumes after a restart of the server without gaps or repeats.
+//! The offset of each stream is kept, so that following resumes without gaps or repeats after the server was gone.
 
-use std::collections::BTreeMap;
-use std::io::Write;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use muster_core::JobId;
 use muster_protocol::job::LogPiece;
 use muster_protocol::problem::Problem;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use regex::bytes::Regex;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::client::{Client, EventStream, RequestTarget, SseEvent, stream_error};
 use crate::error::CliError;
 use crate::jobs;
+use crate::log_lines::{LinePrinter, OutputStream};
+use crate::output;
 use crate::waiter::{WaitOutcome, Waiter};
 
-/// Capacity of the channel from the streams to the printer.
-const BUFFERED_PIECES_MAX: usize = 16;
-const STREAMS: [&str; 2] = ["stdout", "stderr"];
+/// Pauses between two attempts to reach a server that is gone.
+const RECONNECT_PAUSE_FIRST: Duration = Duration::from_millis(100);
+const RECONNECT_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long the server may be gone: longer than a restart or a takeover with its lease.
+const SERVER_GONE_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone)]
 pub struct LogSelection {
     pub job: JobId,
     pub attempt: u32,
     pub ranks: Vec<u32>,
+    pub streams: Vec<OutputStream>,
+}
+
+impl LogSelection {
+    fn keys(&self) -> impl Iterator<Item = StreamKey> + '_ {
+        self.ranks.iter().flat_map(|rank| self.streams.iter().map(|stream| (*rank, *stream)))
+    }
+}
+
+/// A rank and one of its streams.
+type StreamKey = (u32, OutputStream);
+
+/// What to print, and how.
+#[derive(Debug, Clone, Default)]
+pub struct TailOptions {
+    /// Start this many lines before the end instead of at the start.
+    pub tail: Option<u32>,
+    /// Start with the output since this time, in Unix milliseconds.
+    pub since_ms: Option<i64>,
+    /// Only lines that match are printed.
+    pub filter: Option<Regex>,
+    /// Do not say on standard error when the server or a node is gone.
+    pub quiet: bool,
 }
 
 /// The position in each stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LogTail {
-    /// Bytes printed, by attempt, rank and stream.
-    offsets: BTreeMap<(u32, u32, &'static str), u64>,
-    /// Text after the last newline, by rank and stream; kept only if lines get a prefix.
-    partial_lines: BTreeMap<(u32, String), String>,
+    tail: Option<u32>,
+    since_ms: Option<i64>,
+    quiet: bool,
+    /// Bytes printed, by attempt and stream.
+    offsets: BTreeMap<(u32, StreamKey), u64>,
+    printer: LinePrinter,
 }
 
 impl LogTail {
+    pub fn new(options: TailOptions) -> LogTail {
+        let TailOptions { tail, since_ms, filter, quiet } = options;
+        LogTail { tail, since_ms, quiet, offsets: BTreeMap::new(), printer: LinePrinter::new(filter) }
+    }
+
     /// Prints the output so far, without waiting for more.
     pub fn print_available(&mut self, client: &Client, wanted: &LogSelection) -> Result<(), CliError> {
-        for (rank, stream) in selected_streams(wanted) {
+        self.printer.with_rank = wanted.ranks.len() > 1;
+        for key in wanted.keys() {
             loop {
-                let piece: LogPiece = client.get(self.target(wanted, rank, stream))?;
-                let finished = piece.complete || piece.next_offset == piece.offset;
-                self.print_piece(wanted, piece)?;
-                if finished {
+                let target = self.target(wanted, key).query("format", "raw");
+                let piece = client.get_log_piece(target)?;
+                self.note_skipped(key, piece.skipped_bytes);
+                self.offsets.insert((wanted.attempt, key), piece.next_offset);
+                self.printer.print(key.0, key.1, &piece.bytes)?;
+                if piece.complete || piece.bytes.is_empty() {
                     break;
                 }
             }
         }
-        self.print_partial_lines()
+        self.printer.finish()
     }
 
-    /// Prints the output until the attempt ends, the server closes the streams, Ctrl-C or the deadline.
+    /// Prints the output until the attempt ends, Ctrl-C or the deadline. While the server is gone, it waits and then
+    /// reads on.
     pub fn follow(
         &mut self,
         client: &Client,
@@ -61,97 +103,177 @@ impl LogTail {
         if wanted.attempt == 0 {
             return Ok(WaitOutcome::Ready(())); // The job never ran.
         }
-        let mut pieces = self.open_streams(client, wanted)?;
-        loop {
-            match waiter.wait_for(pieces.recv()) {
-                WaitOutcome::Ready(Some(piece)) => self.print_piece(wanted, piece?)?,
-                WaitOutcome::Ready(None) => return self.print_partial_lines().map(WaitOutcome::Ready),
+        self.printer.with_rank = wanted.ranks.len() > 1;
+        let mut unfinished: BTreeSet<StreamKey> = wanted.keys().collect();
+        let mut stream = None;
+        let mut outage = Outage::new(self.quiet);
+        while !unfinished.is_empty() {
+            if stream.is_none() && outage.may_connect() {
+                match client.open_event_stream(self.follow_target(wanted, &unfinished)) {
+                    Ok(opened) => stream = Some(opened),
+                    Err(error) => outage.note_failure(error)?,
+                }
+            }
+            match waiter.wait_for(next_event(stream.as_mut(), outage.retry_at)) {
+                WaitOutcome::Ready(Some(event)) => match self.handle_event(wanted, &mut unfinished, &event) {
+                    Ok(()) => outage.end(),
+                    Err(error) => {
+                        stream = None;
+                        outage.note_failure(error)?;
+                    }
+                },
+                WaitOutcome::Ready(None) => {
+                    if stream.take().is_some() {
+                        outage.note_break();
+                    }
+                }
                 WaitOutcome::Interrupted => return Ok(WaitOutcome::Interrupted),
                 WaitOutcome::TimedOut => return Ok(WaitOutcome::TimedOut),
             }
         }
+        self.printer.finish().map(WaitOutcome::Ready)
     }
 
-    fn open_streams(
-        &self,
-        client: &Client,
+    /// The output of a stream from where it was left.
+    fn target(&self, wanted: &LogSelection, key: StreamKey) -> RequestTarget {
+        let target = attempt_target(wanted).query("rank", key.0).query("stream", key.1.as_str());
+        match self.offsets.get(&(wanted.attempt, key)) {
+            None => self.with_start(target),
+            Some(offset) => target.query("offset", offset),
+        }
+    }
+
+    /// All these streams from where they were left.
+    fn follow_target(&self, wanted: &LogSelection, keys: &BTreeSet<StreamKey>) -> RequestTarget {
+        let names = keys.iter().map(|key| {
+            let (rank, stream) = (key.0, key.1.as_str());
+            match self.offsets.get(&(wanted.attempt, *key)) {
+                Some(offset) => format!("{rank}.{stream}:{offset}"),
+                None => format!("{rank}.{stream}"),
+            }
+        });
+        let streams: Vec<String> = names.collect();
+        self.with_start(attempt_target(wanted).query("follow", true).query("streams", streams.join(",")))
+    }
+
+    /// For streams that were not read yet.
+    fn with_start(&self, target: RequestTarget) -> RequestTarget {
+        target.query_if_some("tail", self.tail).query_if_some("since_ms", self.since_ms)
+    }
+
+    fn handle_event(
+        &mut self,
         wanted: &LogSelection,
-    ) -> Result<Receiver<Result<LogPiece, CliError>>, CliError> {
-        let (sender, receiver) = channel(BUFFERED_PIECES_MAX);
-        for (rank, stream) in selected_streams(wanted) {
-            let stream = client.open_event_stream(self.target(wanted, rank, stream).query("follow", true))?;
-            client.spawn(forward_pieces(stream, sender.clone()));
+        unfinished: &mut BTreeSet<StreamKey>,
+        event: &SseEvent,
+    ) -> Result<(), CliError> {
+        match event.event.as_str() {
+            "problem" => Err(stream_error(parse_data(event)?)),
+            "notice" => {
+                let problem: Problem = parse_data(event)?;
+                if !self.quiet {
+                    output::print_stderr(&format!("muster: {}; the output continues when it is back", problem.detail));
+                }
+                Ok(())
+            }
+            name => {
+                let piece: LogPiece = parse_data(event)?;
+                let key = (piece.rank, OutputStream::parse(&piece.stream));
+                if name == "end" {
+                    unfinished.remove(&key);
+                }
+                self.print_piece(wanted, key, piece)
+            }
         }
-        Ok(receiver)
     }
 
-    fn target(&self, wanted: &LogSelection, rank: u32, stream: &'static str) -> RequestTarget {
-        let offset = self.offsets.get(&(wanted.attempt, rank, stream)).copied().unwrap_or(0);
-        jobs::job_target(wanted.job)
-            .segment("logs")
-            .query("attempt", wanted.attempt)
-            .query("rank", rank)
-            .query("stream", stream)
-            .query("offset", offset)
-    }
-
-    fn print_piece(&mut self, wanted: &LogSelection, piece: LogPiece) -> Result<(), CliError> {
-        let stream = if piece.stream == STREAMS[1] { STREAMS[1] } else { STREAMS[0] };
-        self.offsets.insert((piece.attempt, piece.rank, stream), piece.next_offset);
-        if wanted.ranks.len() == 1 {
-            return write_stream(stream, &piece.text);
+    fn print_piece(&mut self, wanted: &LogSelection, key: StreamKey, piece: LogPiece) -> Result<(), CliError> {
+        self.note_skipped(key, piece.skipped_bytes);
+        self.offsets.insert((wanted.attempt, key), piece.next_offset);
+        match &piece.base64 {
+            None => self.printer.print(key.0, key.1, piece.text.as_bytes()),
+            Some(encoded) => {
+                let bytes = STANDARD.decode(encoded).map_err(|error| unreadable_piece(&error))?;
+                self.printer.print(key.0, key.1, &bytes)
+            }
         }
-        let pending = self.partial_lines.entry((piece.rank, stream.to_string())).or_default();
-        pending.push_str(&piece.text);
-        let complete = pending.rfind('\n').map_or(0, |end| end + 1);
-        let lines: String = pending.drain(..complete).collect();
-        write_stream(stream, &with_rank(piece.rank, &lines))
     }
 
-    /// Prints last lines that have no newline.
-    fn print_partial_lines(&mut self) -> Result<(), CliError> {
-        for ((rank, stream), text) in std::mem::take(&mut self.partial_lines) {
-            write_stream(&stream, &with_rank(rank, &text))?;
-        }
-        Ok(())
-    }
-}
-
-fn selected_streams(wanted: &LogSelection) -> impl Iterator<Item = (u32, &'static str)> + '_ {
-    wanted.ranks.iter().flat_map(|rank| STREAMS.map(|stream| (*rank, stream)))
-}
-
-/// A broken stream ends like a complete one: the caller fetches the job next and follows again if it still runs.
-async fn forward_pieces(mut stream: EventStream, to: Sender<Result<LogPiece, CliError>>) {
-    while let Ok(Some(message)) = stream.next().await {
-        let last = message.event != "piece";
-        if to.send(parse_piece(&message)).await.is_err() || last {
-            return;
+    fn note_skipped(&self, (rank, stream): StreamKey, bytes: u64) {
+        if bytes > 0 {
+            let stream = stream.as_str();
+            output::print_stderr(&format!(
+                "muster: {bytes} bytes of the {stream} of rank {rank} discarded: only the end of a large output is kept"
+            ));
         }
     }
 }
 
-fn parse_piece(message: &SseEvent) -> Result<LogPiece, CliError> {
-    if message.event == "problem" {
-        let problem: Problem = muster_json::from_str(&message.data).map_err(unexpected_message)?;
-        return Err(stream_error(problem));
-    }
-    muster_json::from_str(&message.data).map_err(unexpected_message)
+fn attempt_target(wanted: &LogSelection) -> RequestTarget {
+    jobs::job_target(wanted.job).segment("logs").query("attempt", wanted.attempt)
 }
 
-fn unexpected_message(error: muster_json::JsonError) -> CliError {
+/// The next event; `None` if the stream is broken, or if there is none and it is time to open one.
+async fn next_event(stream: Option<&mut EventStream>, retry_at: Option<Instant>) -> Option<SseEvent> {
+    match (stream, retry_at) {
+        (Some(stream), _) => stream.next().await.ok().flatten(),
+        (None, Some(retry_at)) => {
+            tokio::time::sleep_until(retry_at).await;
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+fn parse_data<T: DeserializeOwned>(event: &SseEvent) -> Result<T, CliError> {
+    muster_json::from_str(&event.data).map_err(|error| unreadable_piece(&error))
+}
+
+fn unreadable_piece(error: &dyn std::fmt::Display) -> CliError {
     CliError::failed(format!("the server sent an unreadable log piece: {error}"))
 }
 
-/// Prefixes each line with its rank.
-fn with_rank(rank: u32, text: &str) -> String {
-    text.lines().map(|line| format!("[{rank}] {line}\n")).collect()
+/// A time without server: said once, with growing pauses between the attempts to connect, and not endless.
+struct Outage {
+    quiet: bool,
+    /// When an attempt to connect failed first.
+    since: Option<Instant>,
+    pause: Duration,
+    /// No attempt before this time.
+    retry_at: Option<Instant>,
 }
 
-fn write_stream(stream: &str, text: &str) -> Result<(), CliError> {
-    if stream == STREAMS[1] {
-        let _ = std::io::stderr().write_all(text.as_bytes());
-        return Ok(());
+impl Outage {
+    fn new(quiet: bool) -> Outage {
+        Outage { quiet, since: None, pause: RECONNECT_PAUSE_FIRST, retry_at: None }
     }
-    crate::output::print_stdout(text)
+
+    fn may_connect(&self) -> bool {
+        self.retry_at.is_none_or(|retry_at| retry_at <= Instant::now())
+    }
+
+    /// The stream broke: a server that accepts connections and drops them must not be asked without a pause.
+    fn note_break(&mut self) {
+        self.retry_at = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(RECONNECT_PAUSE_MAX);
+    }
+
+    /// An attempt to connect failed. Returns the error if another attempt is of no use.
+    fn note_failure(&mut self, error: CliError) -> Result<(), CliError> {
+        if !error.is_transient || self.since.is_some_and(|since| since.elapsed() > SERVER_GONE_MAX) {
+            return Err(error);
+        }
+        let is_first = self.since.is_none();
+        self.since.get_or_insert_with(Instant::now);
+        if is_first && !self.quiet {
+            output::print_stderr(&format!("muster: {}; the output continues when it answers again", error.message));
+        }
+        self.note_break();
+        Ok(())
+    }
+
+    /// A message arrived.
+    fn end(&mut self) {
+        *self = Outage::new(self.quiet);
+    }
 }

@@ -8,6 +8,7 @@ mod units;
 
 mod confirm;
 mod connection;
+mod log_lines;
 mod output;
 mod policy_dirs;
 
@@ -15,6 +16,7 @@ mod client;
 mod moments;
 mod policy_dir_watcher;
 
+mod exec_connection;
 mod jobs;
 mod options;
 
@@ -41,14 +43,20 @@ fn main() -> ExitCode {
         // Agents start the shim by the path of this binary, whatever its name is.
         return commands::dev::run_shim(words.into_iter().skip(2));
     }
+    if words.get(1).is_some_and(|word| word == "shim-exec") {
+        return ExitCode::from(u8::try_from(muster_agent::shim_exec_main()).unwrap_or(1));
+    }
+    if words.get(1).is_some_and(|word| word == "exec-keeper") {
+        return ExitCode::from(u8::try_from(muster_agent::exec_keeper_main()).unwrap_or(1));
+    }
     if words.get(1).is_some_and(|word| word == "policy-worker") {
         return ExitCode::from(u8::try_from(muster_policy::worker_main()).unwrap_or(1));
     }
     let outcome = match Role::from_program_name(&words) {
         Role::Muster => args::run(&words),
         Role::GpuCli => gpu_cli::run(&words),
-        Role::Scheduler => commands::serve::run_as_scheduler(&words),
-        Role::Agent => role::agent_unavailable(),
+        Role::Scheduler => commands::dev::run_as_scheduler(&words),
+        Role::Agent => commands::agent::run_as_agent(&words),
         Role::Star => Ok(ExitStatus(muster_policy::star::run(&words))),
     };
     match outcome {

@@ -64,6 +64,31 @@ fn parse_moment_at(text: &str, now: &Zoned) -> Result<ParsedMoment, String> {
     Ok(given(moment.timestamp().as_millisecond(), true))
 }
 
+/// Parses a moment that is over, as Unix milliseconds: a span before now, or a time. A clock time is that of the last day on
+/// which the clock showed it.
+pub fn parse_past_moment(text: &str) -> Result<i64, String> {
+    parse_past_moment_at(text, &Zoned::now())
+}
+
+fn parse_past_moment_at(text: &str, now: &Zoned) -> Result<i64, String> {
+    let text = text.trim();
+    let now_ms = now.timestamp().as_millisecond();
+    if let Ok(span_ms) = units::parse_duration_ms(past_offset(text).unwrap_or(text)) {
+        return Ok(now_ms.saturating_sub(span_ms));
+    }
+    if let Ok(time) = parse_clock_time(&text.to_ascii_lowercase()) {
+        let on = |day: Date| day.to_datetime(time).to_zoned(now.time_zone().clone());
+        let today = on(now.date()).ok().filter(|moment| moment <= now);
+        let last = today.map_or_else(|| on(now.date().saturating_sub(1.day())), Ok);
+        return last.map(|moment| moment.timestamp().as_millisecond()).map_err(|_| format!("`{text}` is out of range"));
+    }
+    match parse_moment_at(text, now) {
+        Ok(moment) if moment.ms > now_ms => Err(format!("`{text}` is in the future")),
+        Ok(moment) => Ok(moment.ms),
+        Err(why) => Err(why.replace("a span from now such as `2h`", "a span before now such as `2h`")),
+    }
+}
+
 /// The span of `-1h` and `now-1h`.
 fn past_offset(text: &str) -> Option<&str> {
     let span = text.strip_prefix("now").unwrap_or(text).trim_start().strip_prefix('-')?.trim_start();
@@ -192,6 +217,26 @@ mod tests {
         ] {
             assert_eq!(utc(text).as_deref(), Ok(moment), "{text}");
         }
+    }
+
+    #[test]
+    fn past_moments_are_spans_before_now_or_times() {
+        let past = |text: &str| {
+            parse_past_moment_at(text, &now()).map(|ms| Timestamp::from_millisecond(ms).unwrap().to_string())
+        };
+        for (text, moment) in [
+            ("10m", "2026-11-17T13:20:00Z"),
+            ("-10m", "2026-11-17T13:20:00Z"),
+            ("now", "2026-11-17T13:30:00Z"),
+            ("14:00", "2026-11-17T13:00:00Z"),
+            ("18:00", "2026-11-16T17:00:00Z"),
+            ("today", "2026-11-16T23:00:00Z"),
+            ("2026-11-17T09:00", "2026-11-17T08:00:00Z"),
+        ] {
+            assert_eq!(past(text).as_deref(), Ok(moment), "{text}");
+        }
+        assert!(past("tomorrow").unwrap_err().contains("in the future"));
+        assert!(past("10").unwrap_err().contains("has no unit") && past("soon").unwrap_err().contains("before now"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod table;
 use std::io::Write;
 
 use clap::{Args, ValueEnum};
+use muster_json::JsonText;
 use serde::Serialize;
 
 use crate::error::CliError;
@@ -161,7 +162,8 @@ fn structured_text(format: Format, response: &impl Serialize) -> Result<Option<S
 }
 
 fn yaml(response: &impl Serialize) -> Result<String, CliError> {
-    serde_saphyr::to_string(response).map_err(|error| CliError::failed(format!("cannot write this as YAML: {error}")))
+    serde_saphyr::to_string(&JsonText::of(response))
+        .map_err(|error| CliError::failed(format!("cannot write this as YAML: {error}")))
 }
 
 fn names_text<T>(columns: &[Column<T>], rows: &[T]) -> String {

@@ -3,19 +3,16 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::error::{CommandResult, ExitStatus};
-use crate::output;
-
 /// The programs in this binary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// `muster`, and every unknown name.
     Muster,
-    /// `gpu-cli`, the command line of the commissioning document.
+    /// `gpu-cli`, the command line of the specification.
     GpuCli,
-    /// `scheduler`, the server of the commissioning document.
+    /// `scheduler`, the server of the specification.
     Scheduler,
-    /// `agent`, the node agent of the commissioning document.
+    /// `agent`, the node agent of the specification.
     Agent,
     /// `star`, the policy tool.
     Star,
@@ -33,19 +30,6 @@ impl Role {
             _ => Role::Muster,
         }
     }
-}
-
-/// `EX_UNAVAILABLE` of sysexits.h.
-const EXIT_UNAVAILABLE: u8 = 69;
-
-/// The node agent does not run as a program of its own yet.
-pub fn agent_unavailable() -> CommandResult {
-    output::print_stderr(concat!(
-        "agent: in this version the agent runs inside the server, on the same machine.\n",
-        "  `muster dev --real` runs real jobs on this machine; `muster dev` simulates a cluster.\n",
-        "  Agents on other machines come with a later version; nothing was started."
-    ));
-    Ok(ExitStatus(EXIT_UNAVAILABLE))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use muster_core::time::{self, DAY, HOUR, MINUTE, SECOND};
+use muster_core::time::{self, DAY, HOUR, MINUTE, SECOND, SlurmSource};
 
 /// Milliseconds since the Unix epoch, by this machine's clock.
 pub fn now_ms() -> i64 {
@@ -14,7 +14,7 @@ pub fn now_ms() -> i64 {
 
 /// Parses `90s`, `2h`, `1h30m`, `7d`, or Slurm's `2:30:00` and `1-12:00:00`. Ambiguous text such as `18:00` is refused.
 pub fn parse_duration_ms(text: &str) -> Result<i64, String> {
-    if parse_digits(text).is_some() {
+    if time::parse_digits(text).is_some() {
         return Err(format!("`{text}` has no unit; write `{text}s`, `{text}m` or `{text}h`"));
     }
     if text.split(':').count() == 2 && !text.contains('-') && parse_slurm_duration_ms(text).is_some() {
@@ -34,7 +34,7 @@ pub struct TimeLimit {
 
 /// Parses a time limit as Slurm does: a bare number is minutes, `30:00` is minutes and seconds.
 pub fn parse_time_limit(text: &str) -> Result<TimeLimit, String> {
-    let bare = parse_digits(text).map(|minutes| minutes.checked_mul(MINUTE));
+    let bare = time::parse_digits(text).map(|minutes| minutes.checked_mul(MINUTE));
     let ms = match bare {
         Some(ms) => ms.ok_or_else(|| format!("`{text}` minutes is out of range"))?,
         None => parse_units_or_slurm_ms(text)?,
@@ -48,50 +48,12 @@ pub fn parse_time_limit(text: &str) -> Result<TimeLimit, String> {
 
 fn parse_units_or_slurm_ms(text: &str) -> Result<i64, String> {
     let slurm = text.contains([':', '-']);
-    let read = if slurm { parse_slurm_duration_ms(text) } else { time::parse_duration_with(text, unit_ms) };
-    read.ok_or_else(|| format!("`{text}` is not a duration; write for example `90s`, `2h`, `1h30m` or `7d`"))
+    let ms = if slurm { parse_slurm_duration_ms(text) } else { time::parse_duration_with_long_names_ms(text) };
+    ms.ok_or_else(|| format!("`{text}` is not a duration; write for example `90s`, `2h`, `1h30m` or `7d`"))
 }
 
-/// `minutes:seconds`, `hours:minutes:seconds`, and `days-hours[:minutes[:seconds]]`. All fields but the first are
-/// bounded (60 seconds, 60 minutes, 24 hours).
 fn parse_slurm_duration_ms(text: &str) -> Option<i64> {
-    let (days, clock) = match text.split_once('-') {
-        Some((days, clock)) => (Some(parse_digits(days)?), clock),
-        None => (None, text),
-    };
-    let fields = clock.split(':').map(parse_digits).collect::<Option<Vec<i64>>>()?;
-    let units: &[i64] = match (days, fields.len()) {
-        (None, 2) => &[MINUTE, SECOND],
-        (_, 3) => &[HOUR, MINUTE, SECOND],
-        (Some(_), 1) => &[HOUR],
-        (Some(_), 2) => &[HOUR, MINUTE],
-        _ => return None,
-    };
-    let inner = if days.is_some() { &fields[..] } else { &fields[1..] };
-    let top = |unit: i64| if unit == HOUR { 24 } else { 60 };
-    let first = units.len() - inner.len();
-    if inner.iter().zip(&units[first..]).any(|(field, unit)| *field >= top(*unit)) {
-        return None;
-    }
-    let mut parts = fields.into_iter().zip(units.iter().copied()).chain([(days.unwrap_or(0), DAY)]);
-    parts.try_fold(0_i64, |sum, (count, unit)| sum.checked_add(count.checked_mul(unit)?))
-}
-
-fn unit_ms(unit: &str) -> Option<i64> {
-    Some(match unit {
-        "ms" => 1,
-        "s" | "sec" | "second" | "seconds" => SECOND,
-        "m" | "min" | "minute" | "minutes" => MINUTE,
-        "h" | "hour" | "hours" => HOUR,
-        "d" | "day" | "days" => DAY,
-        "w" | "week" | "weeks" => 7 * DAY,
-        _ => return None,
-    })
-}
-
-fn parse_digits(text: &str) -> Option<i64> {
-    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| text.parse().ok()).flatten()
+    time::parse_slurm_duration_ms(text, SlurmSource::UserInput)
 }
 
 /// Parses a GPU share such as `0.5`.
@@ -233,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_parse_with_units_and_in_slurm_notation() {
         let cases = [
             ("90s", 90 * SECOND),
             ("1h30m", 90 * MINUTE),
@@ -296,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn runtimes_are_written_as_the_server_writes_them() {
+    fn runtimes_print_in_the_servers_format() {
         for (ms, text) in [(0, "0s"), (1_128, "1s128ms"), (14_999, "14s"), (3_723_004, "1h2m3s")] {
             assert_eq!(runtime_text(ms), text);
         }

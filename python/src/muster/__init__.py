@@ -7,6 +7,11 @@ job = client.submit(["python", "train.py"], gpus=2)
 print(client.wait(job).state)
 """
 
+from pkgutil import extend_path
+
+# Stubs generated from the definitions of the gRPC API are `muster.v1`, in a folder of their own.
+__path__ = extend_path(__path__, __name__)
+
 from muster.async_client import AsyncClient
 from muster.client import Client
 from muster.error import MusterError

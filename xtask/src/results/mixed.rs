@@ -11,7 +11,7 @@ use super::{Outcome, Plot};
 const RATES: &str = "2.0,2.8,3.6,4.0,4.4,4.8,5.2,5.6";
 
 #[derive(Deserialize)]
-struct Row {
+struct MixedRow {
     jobs_per_hour: f64,
     blind_h: f64,
     aware_h: f64,
@@ -23,16 +23,16 @@ struct Row {
 
 /// Twenty job streams for each load.
 pub fn measure(bench: &Bench) -> Result<Outcome> {
-    let rows: Vec<Row> = bench.json(&["bench", "mixed", "--streams", "20", "--rate", RATES])?;
+    let rows: Vec<MixedRow> = bench.json(&["bench", "mixed", "--streams", "20", "--rate", RATES])?;
     let alt_text = "Ratio of mean completion times, blind to aware, by jobs an hour";
     let plot = Plot { file: "mixed-ratio.svg", alt_text, svg: svg(&rows) };
     Ok(Outcome { table: markdown(&rows), plots: vec![plot] })
 }
 
-fn markdown(rows: &[Row]) -> String {
+fn markdown(rows: &[MixedRow]) -> String {
     let titles = ["jobs an hour", "blind", "aware", "ratio", "published: blind", "aware", "ratio"];
     let optional = |value: Option<f64>, decimals| value.map_or("–".to_string(), |value| number(value, decimals));
-    let cells = |row: &Row| {
+    let cells = |row: &MixedRow| {
         vec![
             number(row.jobs_per_hour, 1),
             number(row.blind_h, 1),
@@ -46,7 +46,7 @@ fn markdown(rows: &[Row]) -> String {
     table(&titles.map(str::to_string), &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
-fn svg(rows: &[Row]) -> String {
+fn svg(rows: &[MixedRow]) -> String {
     let labels = PlotLabels {
         title: "What it is worth to know how fast each job is on each kind of GPU",
         x: "jobs an hour",

@@ -16,11 +16,11 @@ const RUNTIME_KNOWN: &str = "muster,muster-fast";
 
 #[derive(Deserialize)]
 struct Report {
-    policies: Vec<Row>,
+    policies: Vec<MonthRow>,
 }
 
 #[derive(Deserialize)]
-struct Row {
+struct MonthRow {
     policy: String,
     wait_s: Spread,
     completion_s: Spread,
@@ -56,19 +56,20 @@ pub fn measure(bench: &Bench) -> Result<Outcome> {
     let mut runtime_known = replay(bench, &["--policy", RUNTIME_KNOWN, "--told"])?;
     runtime_known.iter_mut().for_each(|row| row.policy += " --told");
     let ideal = replay(bench, &["--policy", IDEAL])?;
-    let (ours, others): (Vec<Row>, Vec<Row>) = realistic.into_iter().partition(|row| row.policy.starts_with("muster"));
-    let rows: Vec<Row> = ours.into_iter().chain(runtime_known).chain(others).chain(ideal).collect();
+    let (ours, others): (Vec<MonthRow>, Vec<MonthRow>) =
+        realistic.into_iter().partition(|row| row.policy.starts_with("muster"));
+    let rows: Vec<MonthRow> = ours.into_iter().chain(runtime_known).chain(others).chain(ideal).collect();
     Ok(Outcome { table: markdown(&rows), plots })
 }
 
-fn replay(bench: &Bench, options: &[&str]) -> Result<Vec<Row>> {
+fn replay(bench: &Bench, options: &[&str]) -> Result<Vec<MonthRow>> {
     let log = bench.traces.join("philly/jobs.csv.gz");
     let log = log.to_str().context("the path of the traces is not UTF-8")?;
     let month = ["sim", "replay", log, "--since", "30d", "--until", "60d", "--nodes", "96x8xV100"];
     Ok(bench.json::<Report>(&[&month[..], options].concat())?.policies)
 }
 
-fn markdown(rows: &[Row]) -> String {
+fn markdown(rows: &[MonthRow]) -> String {
     let titles = [
         "policy",
         "wait mean, p95, p99, max (s)",
@@ -82,7 +83,7 @@ fn markdown(rows: &[Row]) -> String {
     table(&titles.map(str::to_string), &rows.iter().map(line).collect::<Vec<_>>())
 }
 
-fn line(row: &Row) -> Vec<String> {
+fn line(row: &MonthRow) -> Vec<String> {
     let wait = &row.wait_s;
     let waits = [wait.mean, wait.p95, wait.p99, wait.max].map(|seconds| number(seconds, 0));
     let name = format!("`{}`", row.policy);

@@ -12,7 +12,7 @@ use super::page::{number, table};
 const BASELINES: [&str; 6] = ["random", "dotprod", "clustering", "packing", "bestfit", "fgd"];
 
 #[derive(Deserialize)]
-struct Row {
+struct PlacementRow {
     workload: String,
     policy: String,
     alloc_at_130: f64,
@@ -23,7 +23,7 @@ type Published = BTreeMap<String, f64>;
 
 /// Ten arrival orders of every workload; takes about ten minutes.
 pub fn measure(bench: &Bench) -> Result<Outcome> {
-    let rows: Vec<Row> = bench.json(&["bench", "placement"])?;
+    let rows: Vec<PlacementRow> = bench.json(&["bench", "placement"])?;
     let published = published(&bench.csv("openb/published_alloc_at_130.csv")?)?;
     Ok(Outcome { table: markdown(&rows, &published), plots: Vec::new() })
 }
@@ -37,7 +37,7 @@ fn published(lines: &[Vec<String>]) -> Result<Published> {
     fgd.map(|(workload, mean)| Ok((workload.clone(), mean.parse()?))).collect()
 }
 
-fn markdown(rows: &[Row], published: &Published) -> String {
+fn markdown(rows: &[PlacementRow], published: &Published) -> String {
     let titles = ["workload"].iter().chain(&BASELINES).chain(&["fgd, published", "**muster**", "gain"]);
     let mut workloads: Vec<&str> = rows.iter().map(|row| row.workload.as_str()).collect();
     workloads.dedup();
@@ -45,7 +45,7 @@ fn markdown(rows: &[Row], published: &Published) -> String {
     table(&titles.map(|title| title.to_string()).collect::<Vec<_>>(), &lines.collect::<Vec<_>>())
 }
 
-fn line(rows: &[Row], workload: &str, published: Option<f64>) -> Vec<String> {
+fn line(rows: &[PlacementRow], workload: &str, published: Option<f64>) -> Vec<String> {
     let ours = mean(rows, workload, "muster");
     let mut cells = vec![workload.to_string()];
     cells.extend(BASELINES.map(|policy| number(mean(rows, workload, policy), 2)));
@@ -55,7 +55,7 @@ fn line(rows: &[Row], workload: &str, published: Option<f64>) -> Vec<String> {
     cells
 }
 
-fn mean(rows: &[Row], workload: &str, policy: &str) -> f64 {
+fn mean(rows: &[PlacementRow], workload: &str, policy: &str) -> f64 {
     let values = rows.iter().filter(|row| row.workload == workload && row.policy == policy);
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), row| (sum + row.alloc_at_130, count + 1.0));
     sum / f64::max(count, 1.0)

@@ -36,7 +36,7 @@ const THEMIS: &str = "Themis";
 type Line = (&'static str, &'static str);
 
 #[derive(Deserialize)]
-struct Row {
+struct QueueRow {
     trace: String,
     policy: String,
     avg_jct_s: f64,
@@ -50,7 +50,7 @@ type Means = BTreeMap<(String, String), f64>;
 pub fn measure(bench: &Bench) -> Result<Outcome> {
     let policies = "srtf,srsf,muster-known,tiresias,las,muster";
     let traces = TRACES.join(",");
-    let rows: Vec<Row> = bench.json(&["bench", "replay", "--trace", &traces, "--policy", policies])?;
+    let rows: Vec<QueueRow> = bench.json(&["bench", "replay", "--trace", &traces, "--policy", policies])?;
     let mut means: Means = rows.iter().map(|row| ((row.policy.clone(), row.trace.clone()), row.avg_jct_s)).collect();
     for fields in bench.csv("muri/published_sim.csv")? {
         if let [trace, policy, mean, ..] = fields.as_slice()
@@ -68,7 +68,7 @@ fn mean(means: &Means, policy: &str, trace: &str) -> Option<f64> {
     means.get(&(policy.to_string(), trace.to_string())).copied()
 }
 
-fn markdown(means: &Means, rows: &[Row]) -> String {
+fn markdown(means: &Means, rows: &[QueueRow]) -> String {
     let titles: Vec<String> = [""].iter().chain(&TRACES).map(|title| title.to_string()).collect();
     let mut lines: Vec<Vec<String>> = Vec::new();
     for group in [&RUNTIME_KNOWN[..], &RUNTIME_UNKNOWN[..]] {

@@ -121,7 +121,8 @@ mod tests {
             AttemptAction::Wait,
             "the records were deleted"
         );
-        let record = ExitRecord { exit: Exit::Code(0), stopped: false, placed_at_ms: 1, ended_at_ms: Some(2) };
+        let (placed_at_ms, ended_at_ms, prolog_failed) = (1, Some(2), false);
+        let record = ExitRecord { exit: Exit::Code(0), stopped: false, placed_at_ms, ended_at_ms, prolog_failed };
         let ended = AttemptStatus::Exited(record.clone());
         assert_eq!(next_action(ended, Some(&new_order), no_launch), AttemptAction::ReportExit(record));
         let lost = AttemptStatus::ShimLost { why: "shim lost".to_string(), shim: None };

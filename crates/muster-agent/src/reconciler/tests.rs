@@ -1,6 +1,9 @@
 //! The reconciler over a fake machine.
 
+mod events;
 mod fake_machine;
+mod self_fence;
+mod site_programs;
 
 use muster_protocol::agent::{AttemptOrder, Exit, Orders, Registration, Report, StopOrder};
 
@@ -32,18 +35,34 @@ impl ReconcilerHarness {
         ReconcilerHarness { now_ms: self.now_ms, ..ReconcilerHarness::new(self.reconciler.into_machine()) }
     }
 
-    fn reconcile(&mut self, orders: Option<Orders>) {
-        let now = ClockReading { wall_ms: self.now_ms, monotonic_ms: self.now_ms - 999_000 };
+    /// Returns when to be called next, in milliseconds from now.
+    fn reconcile(&mut self, orders: Option<Orders>) -> i64 {
+        let now = ClockReading { wall_ms: self.now_ms, monotonic_ms: self.boot_now_ms() };
         let reports = &mut self.reports;
-        self.reconciler.reconcile(now, orders, &mut |report| match report {
+        let next_ms = self.reconciler.reconcile(now, orders, &mut |report| match report {
             Report::Registered(_) | Report::Heartbeat { .. } => {}
             report => reports.push(report),
         });
+        next_ms - self.now_ms
+    }
+
+    fn boot_now_ms(&self) -> i64 {
+        self.now_ms - 999_000
     }
 
     fn order_attempts(&mut self, attempts: &[AttemptOrder]) {
         self.generation += 1;
         self.reconcile(Some(orders(self.generation, attempts)));
+    }
+
+    /// Lets time pass, with a call for each due time, as the agent's thread does.
+    fn sleep_ms(&mut self, ms: i64) {
+        let until_ms = self.now_ms + ms;
+        while self.now_ms < until_ms {
+            let next_ms = self.reconcile(None).max(1);
+            self.now_ms = until_ms.min(self.now_ms + next_ms);
+        }
+        self.reconcile(None);
     }
 
     /// Reconciles ten times a second.
@@ -78,6 +97,7 @@ fn orders(generation: u64, attempts: &[AttemptOrder]) -> Orders {
         epoch: 1,
         generation,
         attempts: attempts.to_vec(),
+        nonce: 0,
         pools: Vec::new(),
     }
 }
@@ -95,7 +115,8 @@ fn stop(since_ms: i64, grace_ms: i64) -> Option<StopOrder> {
 }
 
 fn exit_record(exit: Exit) -> ExitRecord {
-    ExitRecord { exit, stopped: false, placed_at_ms: order().placed_at_ms, ended_at_ms: Some(1) }
+    let (placed_at_ms, ended_at_ms) = (order().placed_at_ms, Some(1));
+    ExitRecord { exit, stopped: false, placed_at_ms, ended_at_ms, prolog_failed: false }
 }
 
 #[test]
@@ -156,7 +177,7 @@ fn an_attempt_with_any_record_is_never_launched_again() {
 #[test]
 fn an_interrupted_launch_is_abandoned_and_not_repeated() {
     let mut machine = FakeMachine::default();
-    let intent = LaunchIntent { order: order(), boot_id: machine.boot_id().to_string() };
+    let intent = LaunchIntent { order: order(), boot_id: machine.boot_id().to_string(), self_fence: None };
     machine.write_launch_intent(&attempt_key(), &intent).unwrap();
     let mut harness = ReconcilerHarness::new(machine);
     harness.order_attempts(&[order()]);
@@ -254,7 +275,7 @@ fn attempt_status_follows_the_records_from_intent_to_exit() {
             .unwrap(),
         AttemptStatus::NoRecords
     );
-    let intent = LaunchIntent { order: order(), boot_id: boot_id.clone() };
+    let intent = LaunchIntent { order: order(), boot_id: boot_id.clone(), self_fence: None };
     machine.write_launch_intent(&attempt_key(), &intent).unwrap();
     assert_eq!(
         attempt_status::read_attempt_status(&mut machine, &attempt_key(), &boot_id, PossibleProcesses::NotExpected)
@@ -338,6 +359,37 @@ fn orders_for_a_former_incarnation_are_refused_and_trigger_registration() {
     reconcile_at(2 * REPEAT_INTERVAL_MS + 2, "b", 7);
     let registered = reports.iter().filter(|report| matches!(report, Report::Registered(_))).count();
     assert_eq!(registered, 2, "at its start, and after orders for another incarnation: {reports:?}");
+}
+
+/// The database has lost the term of the orders that the agent follows, and gives its epoch again.
+#[test]
+fn an_agent_registers_again_before_it_follows_orders_of_another_history() {
+    let registration = Registration { incarnation: "b".to_string(), ..registration() };
+    let mut reconciler = Reconciler::new(registration, REPEAT_INTERVAL_MS, FakeMachine::default());
+    let mut registered = Vec::new();
+    let mut follow = |ms: i64, incarnation: &str, nonce: u64, attempts: &[AttemptOrder]| {
+        let orders = Orders { incarnation: incarnation.to_string(), nonce, ..orders(900 - nonce, attempts) };
+        let now = ClockReading { wall_ms: ms, monotonic_ms: ms };
+        let mut note = |report| {
+            if let Report::Registered(registration) = report {
+                registered.push(registration.incarnation);
+            }
+        };
+        reconciler.reconcile(now, Some(orders), &mut note);
+        let next = reconciler.reconcile(now, None, &mut note);
+        let is_stopped = reconciler.machine_mut().stop_record(&attempt_key()).unwrap().is_some();
+        (is_stopped, reconciler.machine().launches.len(), next)
+    };
+    assert_eq!(follow(10, "b", 1, &[order()]).1, 1);
+    let after = follow(20, "b", 2, &[]);
+    assert_eq!((after.0, after.1), (false, 1), "nothing of the other history is followed");
+    assert!(!follow(30, "b", 2, &[]).0, "these are for the former incarnation");
+    let other = test_fixtures::order("job-2", &[]);
+    let adopted = follow(40, "b~1", 2, &[order(), other]);
+    assert_eq!((adopted.0, adopted.1), (false, 2), "the attempt that both histories know is adopted");
+    assert!(follow(50, "b~1", 3, &[]).1 == 2, "and again");
+    assert!(follow(60, "b~2", 3, &[]).0, "this history does not know the attempt");
+    assert_eq!(registered, ["b", "b~1", "b~2"]);
 }
 
 #[test]

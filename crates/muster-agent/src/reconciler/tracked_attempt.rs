@@ -6,14 +6,23 @@ use super::action::{self, AttemptAction, LaunchState, StopDecision};
 use super::attempt_status::{self, AttemptStatus, PossibleProcesses};
 use super::{ClockReading, ReconcileContext};
 use crate::error::AgentError;
-use crate::machine::{AttemptKey, Machine};
-use crate::records::{ExitRecord, LaunchIntent, ShimRecord, StopRecord};
+use crate::machine::{AttemptKey, EpilogStatus, Machine};
+use crate::records::{EpilogResult, ExitRecord, LaunchIntent, SelfFence, ShimRecord, SignalRecord, StopRecord};
 use crate::repeat_timer::RepeatTimer;
 
 /// The grace of a running attempt that the orders do not contain: the server counts the attempt as over.
 const NOT_IN_ORDERS_GRACE_MS: i64 = 5_000;
 /// A shim that is alive this long after the grace hangs, and the agent kills its tasks.
 const HUNG_SHIM_TIMEOUT_MS: i64 = 5_000;
+/// The same after the self-fence deadline. Shorter than what the server adds to the deadline before it starts the job
+/// elsewhere.
+const HUNG_SHIM_FENCE_TIMEOUT_MS: i64 = 1_000;
+/// When an action is tried again that no event announces: a killed process is gone, a disk can be written again.
+const RETRY_MS: i64 = 100;
+/// When the programs after an attempt are started again if they ended without a result.
+const EPILOG_RETRY_MS: i64 = 10_000;
+/// How often processes that cannot be killed are reported.
+const UNKILLABLE_REPORT_INTERVAL_MS: i64 = 30_000;
 /// The part of a failed shim's log that goes into the report.
 const REPORTED_SHIM_LOG_BYTES_MAX: usize = 2_000;
 
@@ -22,7 +31,9 @@ const REPORTED_SHIM_LOG_BYTES_MAX: usize = 2_000;
 pub(super) struct TrackedAttempt {
     key: AttemptKey,
     /// `None` if the orders do not contain the attempt.
-    pub order: Option<AttemptOrder>,
+    order: Option<AttemptOrder>,
+    /// When the attempt is looked at next, by the boot clock.
+    next_look_ms: i64,
     /// The placement time in the records; `None` without records.
     placed_at_ms: Option<i64>,
     was_launched_by_this_agent: bool,
@@ -33,8 +44,20 @@ pub(super) struct TrackedAttempt {
     /// The exit of a failed launch whose exit record could not be written.
     unwritten_exit: Option<ExitRecord>,
     stop_request: Option<StopRequest>,
+    /// The self-fence time of the launch; an order that no longer has one does not stop the renewals.
+    launched_fence_ms: Option<i64>,
+    /// The self-fence that this agent gave to the shim.
+    renewed_fence: Option<SelfFence>,
+    /// The shim was alive at the last look.
+    is_supervised: bool,
+    /// The early signal was handed to the shim.
+    is_signalled: bool,
+    /// When this agent first sent SIGKILL to processes of the attempt.
+    killed_at_ms: Option<i64>,
     start_report_timer: RepeatTimer,
     exit_report_timer: RepeatTimer,
+    epilog_timer: RepeatTimer,
+    unkillable_report_timer: RepeatTimer,
     warning_timer: RepeatTimer,
 }
 
@@ -66,23 +89,68 @@ impl TrackedAttempt {
             unrecorded_shim: None,
             key: key.clone(),
             order,
+            next_look_ms: i64::MIN,
             // An error here shows again when the status is read, and is handled there.
             placed_at_ms: attempt_status::recorded_placed_at_ms(machine, key).unwrap_or_default(),
             was_launched_by_this_agent: false,
             unwritten_exit: None,
             stop_request: None,
+            launched_fence_ms: machine.launch_intent(key).ok().flatten().and_then(|intent| intent.order.self_fence_ms),
+            renewed_fence: None,
+            is_supervised: false,
+            is_signalled: false,
+            killed_at_ms: None,
             start_report_timer: RepeatTimer::default(),
             exit_report_timer: RepeatTimer::default(),
+            epilog_timer: RepeatTimer::default(),
+            unkillable_report_timer: RepeatTimer::default(),
             warning_timer: RepeatTimer::default(),
         }
     }
 
-    /// Reads the status and performs one action. False if the attempt needs no further action, ever.
-    pub fn reconcile(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> bool {
+    /// Orders are repeated in full; only a change of this one is worth a look.
+    pub fn set_order(&mut self, order: Option<AttemptOrder>) {
+        if self.order != order {
+            self.order = order;
+            self.look_now();
+        }
+    }
+
+    pub fn next_look_ms(&self) -> i64 {
+        self.next_look_ms
+    }
+
+    pub fn look_now(&mut self) {
+        self.next_look_ms = i64::MIN;
+    }
+
+    fn look_at(&mut self, at_ms: i64) {
+        self.next_look_ms = self.next_look_ms.min(at_ms);
+    }
+
+    /// A leader acknowledged a heartbeat: the agent renews the self-fence of the shim, and a launch that waited for it can go on.
+    pub fn acknowledge(&mut self, machine: &mut impl Machine, acknowledged_at_boot_ms: Option<i64>) {
+        match self.is_supervised {
+            true => self.renew_self_fence(machine, acknowledged_at_boot_ms),
+            false if self.self_fence_ms().is_some() => self.look_now(),
+            false => {}
+        }
+    }
+
+    /// Reads the status and performs one action, if the attempt is due. False if the attempt needs no further action,
+    /// ever.
+    pub fn reconcile_if_due(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> bool {
+        self.next_look_ms > context.now.monotonic_ms || self.reconcile(context)
+    }
+
+    fn reconcile(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> bool {
+        self.next_look_ms = context.now.monotonic_ms.saturating_add(context.config.look_interval_ms);
+        self.is_supervised = false;
         match self.try_reconcile(context) {
             Ok(keep) => keep,
             Err(error) => {
-                if self.warning_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms) {
+                self.look_at(context.now.monotonic_ms + RETRY_MS);
+                if self.warning_timer.is_due(context.now.monotonic_ms, context.config.repeat_interval_ms) {
                     let (job, attempt) = (self.key.job(), self.key.attempt());
                     tracing::warn!(job, attempt, "reconciling the attempt failed; retrying: {error}");
                 }
@@ -106,9 +174,21 @@ impl TrackedAttempt {
             AttemptAction::AbandonLaunch => self.abandon_launch(context)?,
             AttemptAction::KillLeftovers { why, shim } => self.kill_leftovers(context, why, shim.as_ref())?,
             AttemptAction::RecordExit(exit) => self.record_exit(context, exit)?,
-            AttemptAction::ReportExit(record) => self.report_exit(context, record),
+            AttemptAction::ReportExit(record) => {
+                if let Some(after) = self.result_after(context)? {
+                    self.report_exit(context, record, after);
+                }
+            }
             AttemptAction::CleanUp => {
-                return self.clean_up(context.machine).map(|keep| keep || is_child_shim_running);
+                if self.result_after(context)?.is_none() {
+                    return Ok(true);
+                }
+                let is_archived = self.clean_up(context.machine)?;
+                if is_archived {
+                    self.look_now();
+                }
+                // The end of the shim is an event, and then the shim is reaped.
+                return Ok(is_archived || is_child_shim_running);
             }
         }
         Ok(true)
@@ -175,8 +255,14 @@ impl TrackedAttempt {
     /// the failure is on disk before it is reported.
     fn launch(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
         let Some(order) = self.order.clone() else { return };
+        let self_fence = self.self_fence(context.acknowledged_at_boot_ms);
+        // Past the deadline the server may run the job elsewhere. The next acknowledgement, or other orders, decide.
+        if order.self_fence_ms.is_some() && self_fence.is_none_or(|fence| fence.has_passed(context.now.monotonic_ms)) {
+            return;
+        }
         self.placed_at_ms = Some(order.placed_at_ms);
-        let intent = LaunchIntent { order, boot_id: context.config.boot_id.clone() };
+        (self.launched_fence_ms, self.renewed_fence) = (order.self_fence_ms, self_fence);
+        let intent = LaunchIntent { order, boot_id: context.config.boot_id.clone(), self_fence };
         let written = context.machine.write_launch_intent(&self.key, &intent);
         match written.and_then(|()| context.machine.start_shim(&self.key)) {
             Ok(()) => self.was_launched_by_this_agent = true,
@@ -185,6 +271,7 @@ impl TrackedAttempt {
     }
 
     fn record_launch_failure(&mut self, context: &mut ReconcileContext<'_, impl Machine>, why: String) {
+        self.look_now();
         let record = self.new_exit_record(context, Exit::NotStarted(why));
         if let Err(error) = context.machine.write_exit_record(&self.key, &record) {
             tracing::warn!(
@@ -201,9 +288,19 @@ impl TrackedAttempt {
         shim: &ShimRecord,
         stop: StopDecision,
     ) -> Result<(), AgentError> {
+        self.is_supervised = true;
+        if context.machine.watch_shim(&self.key, shim) {
+            self.look_now(); // It may have ended before it was watched.
+        }
         if shim.process_group.is_some() {
             self.report_started(context);
         }
+        self.renew_self_fence(context.machine, context.acknowledged_at_boot_ms);
+        self.deliver_signal(context.machine, shim)?;
+        if let Some(processes) = context.machine.unkillable_processes(&self.key) {
+            self.report_unkillable(context, processes);
+        }
+        self.kill_if_fence_overdue(context, shim)?;
         if stop == StopDecision::KeepRunning {
             return Ok(());
         }
@@ -211,7 +308,17 @@ impl TrackedAttempt {
             stop.start_counting_grace(context.now.monotonic_ms);
         }
         self.request_stop(context.machine, context.now, stop)?;
-        self.kill_if_overdue(context.machine, context.now, shim)
+        self.kill_if_overdue(context, shim)
+    }
+
+    /// Hands the early signal to a shim whose tasks run. A restarted agent does so again: the record tells the shim once.
+    fn deliver_signal(&mut self, machine: &mut impl Machine, shim: &ShimRecord) -> Result<(), AgentError> {
+        let signal = self.order.as_ref().and_then(|order| order.signal);
+        if let Some(signal) = signal.filter(|_| !self.is_signalled && shim.process_group.is_some()) {
+            machine.deliver_signal(&self.key, &SignalRecord { signal })?;
+            self.is_signalled = true;
+        }
+        Ok(())
     }
 
     /// Writes a stop record once per change of the ordered stop: the remaining grace shrinks with time, and the shim
@@ -231,6 +338,7 @@ impl TrackedAttempt {
             record.grace_ms = record.grace_ms.min(former.grace_ms);
         }
         machine.write_stop_record(&self.key, &record)?;
+        self.look_now(); // The grace counts from the next look.
         let overdue_at_monotonic_ms = self.stop_request.as_ref().and_then(|stop| stop.overdue_at_monotonic_ms);
         self.stop_request =
             Some(StopRequest { decision, unread_grace_ms: Some(record.grace_ms), overdue_at_monotonic_ms });
@@ -240,24 +348,93 @@ impl TrackedAttempt {
     /// A hung shim (suspended, or stuck in the kernel) cannot end its tasks, so the agent kills them. The shim
     /// itself is killed last, because the tasks are found by it, and then counts as lost.
     fn kill_if_overdue(
-        &self,
-        machine: &mut impl Machine,
-        now: ClockReading,
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
         shim: &ShimRecord,
     ) -> Result<(), AgentError> {
         let overdue_at = self.stop_request.as_ref().and_then(|stop| stop.overdue_at_monotonic_ms);
-        if overdue_at.is_none_or(|overdue_at| now.monotonic_ms < overdue_at) {
+        self.kill_if_past(context, shim, overdue_at)
+    }
+
+    /// The shim kills at the self-fence deadline. If it hangs, a living agent does it.
+    fn kill_if_fence_overdue(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+        shim: &ShimRecord,
+    ) -> Result<(), AgentError> {
+        let deadline_ms = self.renewed_fence.map(|fence| fence.deadline_boot_ms());
+        let overdue_at = deadline_ms.map(|deadline_ms| deadline_ms.saturating_add(HUNG_SHIM_FENCE_TIMEOUT_MS));
+        self.kill_if_past(context, shim, overdue_at)
+    }
+
+    fn kill_if_past(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+        shim: &ShimRecord,
+        overdue_at: Option<i64>,
+    ) -> Result<(), AgentError> {
+        let Some(overdue_at) = overdue_at else { return Ok(()) };
+        if context.now.monotonic_ms < overdue_at {
+            self.look_at(overdue_at);
             return Ok(());
         }
-        if machine.kill_attempt_processes(&self.key, Some(shim))? == 0 {
-            machine.kill_shim(shim);
+        if self.kill_processes(context, Some(shim))? == 0 {
+            context.machine.kill_shim(shim);
         }
         Ok(())
     }
 
-    /// The launch lock decides the race: if a shim took it first, the shim is alive and the next reconcile adopts it.
+    /// Kills the processes of the attempt and returns how many it found. The caller is called again soon, until none is left.
+    /// Those that survive for long keep the leases of the attempt, and are reported.
+    fn kill_processes(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+        shim: Option<&ShimRecord>,
+    ) -> Result<usize, AgentError> {
+        let now_ms = context.now.monotonic_ms;
+        self.look_at(now_ms + RETRY_MS);
+        let found = context.machine.kill_attempt_processes(&self.key, shim)?;
+        let killed_at_ms = *self.killed_at_ms.get_or_insert(now_ms);
+        if found > 0 && now_ms.saturating_sub(killed_at_ms) >= context.config.unkillable_after_ms {
+            let processes = context.machine.describe_attempt_processes(&self.key, shim);
+            self.report_unkillable(context, processes);
+        }
+        Ok(found)
+    }
+
+    fn report_unkillable(&mut self, context: &mut ReconcileContext<'_, impl Machine>, processes: String) {
+        if self.unkillable_report_timer.is_due(context.now.monotonic_ms, UNKILLABLE_REPORT_INTERVAL_MS) {
+            (context.send_report)(Report::Unkillable {
+                node: context.config.node.clone(),
+                job: self.key.job().to_string(),
+                attempt: self.key.attempt(),
+                processes,
+                incarnation: context.config.incarnation.clone(),
+            });
+        }
+    }
+
+    fn self_fence_ms(&self) -> Option<i64> {
+        self.order.as_ref()?.self_fence_ms.or(self.launched_fence_ms)
+    }
+
+    fn self_fence(&self, acknowledged_at_boot_ms: Option<i64>) -> Option<SelfFence> {
+        let (acknowledged_at_boot_ms, within_ms) = acknowledged_at_boot_ms.zip(self.self_fence_ms())?;
+        Some(SelfFence { acknowledged_at_boot_ms, within_ms })
+    }
+
+    fn renew_self_fence(&mut self, machine: &mut impl Machine, acknowledged_at_boot_ms: Option<i64>) {
+        let Some(renewal) = self.self_fence(acknowledged_at_boot_ms) else { return };
+        if self.renewed_fence != Some(renewal) {
+            machine.renew_self_fence(&self.key, &renewal);
+            self.renewed_fence = Some(renewal);
+        }
+    }
+
+    /// The launch lock decides the race: if a shim took it first, the shim is alive and the next look adopts it.
     fn abandon_launch(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> Result<(), AgentError> {
         if !context.machine.abandon_launch(&self.key)? {
+            self.look_at(context.now.monotonic_ms + RETRY_MS);
             return Ok(());
         }
         if !self.was_launched_by_this_agent {
@@ -275,15 +452,17 @@ impl TrackedAttempt {
         why: String,
         shim: Option<&ShimRecord>,
     ) -> Result<(), AgentError> {
-        if context.machine.kill_attempt_processes(&self.key, shim)? > 0 {
-            return Ok(()); // The exit is recorded when a later reconcile finds no process left.
+        if self.kill_processes(context, shim)? > 0 {
+            return Ok(()); // The exit is recorded when a later look finds no process left.
         }
         self.record_exit(context, Exit::Unknown(why))
     }
 
-    fn record_exit(&self, context: &mut ReconcileContext<'_, impl Machine>, exit: Exit) -> Result<(), AgentError> {
+    fn record_exit(&mut self, context: &mut ReconcileContext<'_, impl Machine>, exit: Exit) -> Result<(), AgentError> {
         let record = self.new_exit_record(context, exit);
-        context.machine.write_exit_record(&self.key, &record)
+        context.machine.write_exit_record(&self.key, &record)?;
+        self.look_now(); // Reported from the record.
+        Ok(())
     }
 
     /// The exit record of an attempt that is found to be over now.
@@ -291,26 +470,62 @@ impl TrackedAttempt {
         let placed_at_ms = self.placed_at_ms.or(self.order.as_ref().map(|order| order.placed_at_ms));
         let stopped = context.machine.stop_record(&self.key).is_ok_and(|stop| stop.is_some());
         let ended_at_ms = Some(context.now.wall_ms);
-        ExitRecord { exit, stopped, placed_at_ms: placed_at_ms.unwrap_or_default(), ended_at_ms }
+        let placed_at_ms = placed_at_ms.unwrap_or_default();
+        ExitRecord { exit, stopped, placed_at_ms, ended_at_ms, prolog_failed: false }
     }
 
     /// Repeats the start report until the orders acknowledge it.
     fn report_started(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
         let is_unacknowledged = self.order.as_ref().is_some_and(|order| !order.started);
-        if is_unacknowledged && self.start_report_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms) {
+        let (now_ms, interval_ms) = (context.now.monotonic_ms, context.config.repeat_interval_ms);
+        if is_unacknowledged && self.start_report_timer.is_due(now_ms, interval_ms) {
             let (node, job) = (context.config.node.clone(), self.key.job().to_string());
             let (attempt, incarnation) = (self.key.attempt(), context.config.incarnation.clone());
             (context.send_report)(Report::Started { node, job, attempt, incarnation });
         }
+        if is_unacknowledged {
+            self.look_at(self.start_report_timer.next_due_ms());
+        }
+    }
+
+    /// How the programs after the attempt ended; `None` while they are still owed. The attempt keeps its leases until then.
+    fn result_after(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+    ) -> Result<Option<EpilogResult>, AgentError> {
+        match context.machine.epilog_status(&self.key)? {
+            EpilogStatus::NotOwed => Ok(Some(EpilogResult::default())),
+            EpilogStatus::Ended(result) => Ok(Some(result)),
+            EpilogStatus::Running => Ok(None),
+            EpilogStatus::Owed => self.start_epilog(context).map(|()| None),
+        }
+    }
+
+    /// What a killed predecessor left of the epilog ends first.
+    fn start_epilog(&mut self, context: &mut ReconcileContext<'_, impl Machine>) -> Result<(), AgentError> {
+        if self.kill_processes(context, None)? == 0 {
+            let is_due = self.epilog_timer.is_due(context.now.monotonic_ms, EPILOG_RETRY_MS);
+            self.next_look_ms = self.epilog_timer.next_due_ms();
+            if is_due {
+                context.machine.start_epilog(&self.key)?;
+            }
+        }
+        Ok(())
     }
 
     /// Repeats the exit report. An attempt that ended before it was seen running did run, so its start is reported
     /// first.
-    fn report_exit(&mut self, context: &mut ReconcileContext<'_, impl Machine>, record: ExitRecord) {
+    fn report_exit(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+        record: ExitRecord,
+        after: EpilogResult,
+    ) {
         if matches!(record.exit, Exit::Code(_) | Exit::Signal(_)) && !self.start_report_timer.has_fired() {
             self.report_started(context);
         }
-        if self.exit_report_timer.is_due(context.now.wall_ms, context.config.repeat_interval_ms) {
+        if self.exit_report_timer.is_due(context.now.monotonic_ms, context.config.repeat_interval_ms) {
+            self.report_failures(context, after);
             (context.send_report)(Report::Ended {
                 node: context.config.node.clone(),
                 job: self.key.job().to_string(),
@@ -318,8 +533,23 @@ impl TrackedAttempt {
                 ended_ms_ago: record.ended_ms_ago(context.now.wall_ms),
                 exit: record.exit,
                 stopped: record.stopped,
+                prolog_failed: record.prolog_failed,
                 incarnation: context.config.incarnation.clone(),
             });
+        }
+        self.look_at(self.exit_report_timer.next_due_ms());
+    }
+
+    /// Before the end of the attempt, so that the node is drained before its resources are free.
+    fn report_failures(&self, context: &mut ReconcileContext<'_, impl Machine>, after: EpilogResult) {
+        let (node, incarnation) = (context.config.node.clone(), context.config.incarnation.clone());
+        if let Some(why) = after.epilog_failure {
+            let (job, attempt) = (self.key.job().to_string(), self.key.attempt());
+            let (node, incarnation) = (node.clone(), incarnation.clone());
+            (context.send_report)(Report::EpilogFailed { node, job, attempt, why, incarnation });
+        }
+        if let failure @ Some(_) = after.health_failure {
+            (context.send_report)(Report::NodeHealth { node, failure, incarnation });
         }
     }
 
@@ -332,6 +562,9 @@ impl TrackedAttempt {
         machine.archive_attempt_dir(&self.key, placed_at_ms)?;
         self.placed_at_ms = None;
         self.stop_request = None;
+        (self.is_signalled, self.killed_at_ms) = (false, None);
+        (self.epilog_timer, self.exit_report_timer) = Default::default();
+        (self.launched_fence_ms, self.renewed_fence) = (None, None);
         // These described the archived attempt.
         (self.was_launched_by_this_agent, self.may_predate_this_agent, self.unrecorded_shim) = (false, false, None);
         Ok(true)

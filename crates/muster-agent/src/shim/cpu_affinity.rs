@@ -39,6 +39,12 @@ pub(super) fn cpus_of_numa_nodes(nodes: &[u32], wanted: u32) -> Result<CpuSet, C
     }
 }
 
+/// The cores as the kernel writes them in a cpuset, for example `0,1,2`.
+pub(super) fn cpu_list(cores: &CpuSet) -> String {
+    let numbers = (0..CpuSet::MAX_CPU).filter(|core| cores.is_set(*core)).map(|core| core.to_string());
+    numbers.collect::<Vec<_>>().join(",")
+}
+
 fn read_cpu_list(node: u32) -> Result<String, CpuAffinityError> {
     let path = PathBuf::from(format!("{NUMA_NODES_PATH}/node{node}/cpulist"));
     std::fs::read_to_string(&path).map_err(|source| CpuAffinityError::CpuListUnreadable { path, source })

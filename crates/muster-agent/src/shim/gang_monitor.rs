@@ -1,16 +1,22 @@
 //! The gang monitor: decides when to send SIGTERM and SIGKILL to a gang, and computes the exit of the gang.
 //!
-//! Pure: the shim feeds it task exits and stop records, and performs its actions.
+//! Pure: the shim feeds it task exits, stop records and renewals of the self-fence, and performs its actions. All times
+//! are those of the boot clock, so that a self-fence deadline counts while the machine is suspended.
 
 use std::collections::BTreeMap;
 
 use muster_protocol::agent::{AttemptOrder, Exit};
 
 use crate::error::AgentError;
-use crate::records::{ExitRecord, StopRecord};
+use crate::isolation::UNKILLABLE_AFTER_MS;
+use crate::records::{ExitRecord, SelfFence, StopRecord};
 
-/// How often a shim reads the stop record and repeats a kill. It also does so whenever a task has ended.
-pub const SHIM_POLL_INTERVAL_MS: i64 = 100;
+/// How long a shim waits at most before it reads the stop record again. A message of the agent normally wakes it at
+/// once; this covers an agent of an older release, which sends none, and a socket that was deleted with its directory.
+/// Shorter than the time after which the agent takes a shim for hung.
+pub const SHIM_LOOK_INTERVAL_MS: i64 = 2_000;
+/// How often a kill is repeated: no event says that a process forked between the search and the kill.
+const KILL_REPEAT_INTERVAL_MS: i64 = 100;
 /// The grace of the other tasks of a gang after one task has failed: they can only wait for the failed one.
 const FAILED_GANG_GRACE_MS: i64 = 30_000;
 /// The grace of background processes after all tasks have ended. Nothing waits for them, so it is short.
@@ -34,64 +40,121 @@ pub struct GangMonitor {
     /// The exits of ended tasks, by rank.
     exits: BTreeMap<u32, Exit>,
     /// When the remaining processes are killed; `None` while the gang runs.
-    kill_at_monotonic_ms: Option<i64>,
+    kill_at_ms: Option<i64>,
+    /// `None` if the attempt is never fenced by time.
+    self_fence: Option<SelfFence>,
+    /// Why the running tasks were killed at the self-fence deadline.
+    fenced_why: Option<String>,
     was_term_sent: bool,
     was_stopped: bool,
     /// The failure because of which the other tasks are ended.
     causing_failure: Option<Exit>,
+    /// When SIGKILL was first sent.
+    killed_at_ms: Option<i64>,
+    unkillable_after_ms: i64,
 }
 
 impl GangMonitor {
     /// A monitor of a gang with this number of running tasks.
-    pub fn new(tasks: usize) -> GangMonitor {
+    pub fn new(tasks: usize, self_fence: Option<SelfFence>) -> GangMonitor {
         GangMonitor {
             task_count: tasks,
             exits: BTreeMap::new(),
-            kill_at_monotonic_ms: None,
+            kill_at_ms: None,
+            self_fence,
+            fenced_why: None,
             was_term_sent: false,
             was_stopped: false,
             causing_failure: None,
+            killed_at_ms: None,
+            unkillable_after_ms: UNKILLABLE_AFTER_MS,
         }
+    }
+
+    pub fn with_unkillable_after(self, unkillable_after_ms: i64) -> GangMonitor {
+        GangMonitor { unkillable_after_ms, ..self }
+    }
+
+    /// As it was renewed.
+    pub fn self_fence(&self) -> Option<SelfFence> {
+        self.self_fence
+    }
+
+    /// True if processes are left long after SIGKILL. The caller knows that some are left.
+    pub fn is_unkillable(&self, now_ms: i64) -> bool {
+        self.killed_at_ms.is_some_and(|killed_at_ms| now_ms.saturating_sub(killed_at_ms) >= self.unkillable_after_ms)
     }
 
     pub fn record_task_exit(&mut self, rank: u32, exit: Exit) {
         self.exits.insert(rank, exit);
     }
 
-    /// The action at a monotonic time, with the stop record as it was just read.
-    pub fn next_action(&mut self, now_monotonic_ms: i64, stop: &Result<Option<StopRecord>, AgentError>) -> StopAction {
+    /// The renewal that counts from the newest heartbeat wins, even if it brings the deadline forward; a message that
+    /// was overtaken changes nothing. A deadline that has passed stays passed.
+    pub fn renew_self_fence(&mut self, renewal: SelfFence) {
+        let order = |fence: &SelfFence| (fence.acknowledged_at_boot_ms, std::cmp::Reverse(fence.within_ms));
+        if self.self_fence.is_none_or(|known| order(&known) < order(&renewal)) {
+            self.self_fence = Some(renewal);
+        }
+    }
+
+    /// The action at a time, with the stop record as it was just read.
+    pub fn next_action(&mut self, now_ms: i64, stop: &Result<Option<StopRecord>, AgentError>) -> StopAction {
         let all_ended = self.exits.len() == self.task_count;
         if let Some(grace_ms) = requested_grace_ms(stop) {
             self.was_stopped |= !all_ended;
-            self.set_kill_deadline(now_monotonic_ms, grace_ms);
+            self.set_kill_deadline(now_ms, grace_ms);
         } else if all_ended {
-            self.set_kill_deadline(now_monotonic_ms, LEFTOVER_GRACE_MS);
+            self.set_kill_deadline(now_ms, LEFTOVER_GRACE_MS);
         } else if let Some(failed) = self.first_failure() {
             // The tasks that are ended because of this failure must not determine the exit of the gang.
             self.causing_failure.get_or_insert(failed);
-            self.set_kill_deadline(now_monotonic_ms, FAILED_GANG_GRACE_MS);
+            self.set_kill_deadline(now_ms, FAILED_GANG_GRACE_MS);
         }
-        self.due_action(now_monotonic_ms)
+        self.enforce_self_fence(now_ms, all_ended);
+        self.due_action(now_ms)
+    }
+
+    /// When the next action is due if nothing happens before.
+    pub fn next_due_ms(&self, now_ms: i64) -> i64 {
+        let fence_at_ms = self.self_fence.map(|fence| fence.deadline_boot_ms());
+        match self.kill_at_ms.into_iter().chain(fence_at_ms).min() {
+            Some(due_ms) if due_ms <= now_ms => now_ms.saturating_add(KILL_REPEAT_INTERVAL_MS),
+            due_ms => due_ms.unwrap_or(i64::MAX).min(now_ms.saturating_add(SHIM_LOOK_INTERVAL_MS)),
+        }
     }
 
     /// The exit record of a gang whose last process was gone at `ended_at_ms`, by the wall clock.
     pub fn into_exit_record(self, order: &AttemptOrder, ended_at_ms: i64) -> ExitRecord {
-        let exit = self.causing_failure.clone().filter(|_| !self.was_stopped).unwrap_or_else(|| self.gang_exit());
+        let cause = self.causing_failure.clone().or_else(|| self.fenced_why.clone().map(Exit::Unknown));
+        let exit = cause.filter(|_| !self.was_stopped).unwrap_or_else(|| self.gang_exit());
         let (placed_at_ms, ended_at_ms) = (order.placed_at_ms, Some(ended_at_ms));
-        ExitRecord { exit, stopped: self.was_stopped, placed_at_ms, ended_at_ms }
+        ExitRecord { exit, stopped: self.was_stopped, placed_at_ms, ended_at_ms, prolog_failed: false }
     }
 
     /// A grace counts from when it is first seen. A shorter grace brings the deadline forward; a longer one changes
     /// nothing, because the planner already counts on the earlier deadline.
-    fn set_kill_deadline(&mut self, now_monotonic_ms: i64, grace_ms: i64) {
-        let by_ms = now_monotonic_ms.saturating_add(grace_ms);
-        self.kill_at_monotonic_ms = Some(self.kill_at_monotonic_ms.map_or(by_ms, |known| known.min(by_ms)));
+    fn set_kill_deadline(&mut self, now_ms: i64, grace_ms: i64) {
+        let by_ms = now_ms.saturating_add(grace_ms);
+        self.kill_at_ms = Some(self.kill_at_ms.map_or(by_ms, |known| known.min(by_ms)));
     }
 
-    fn due_action(&mut self, now_monotonic_ms: i64) -> StopAction {
-        match self.kill_at_monotonic_ms {
+    /// At the deadline everything is killed without grace: the server may start the job elsewhere from then on.
+    fn enforce_self_fence(&mut self, now_ms: i64, all_ended: bool) {
+        let Some(fence) = self.self_fence.filter(|fence| fence.has_passed(now_ms)) else { return };
+        self.set_kill_deadline(now_ms, 0);
+        if !all_ended {
+            self.fenced_why.get_or_insert_with(|| fence.why());
+        }
+    }
+
+    fn due_action(&mut self, now_ms: i64) -> StopAction {
+        match self.kill_at_ms {
             None => StopAction::Wait,
-            Some(by_ms) if now_monotonic_ms >= by_ms => StopAction::Kill,
+            Some(by_ms) if now_ms >= by_ms => {
+                self.killed_at_ms.get_or_insert(now_ms);
+                StopAction::Kill
+            }
             Some(_) if std::mem::replace(&mut self.was_term_sent, true) => StopAction::Wait,
             Some(_) => StopAction::Terminate,
         }
@@ -134,7 +197,7 @@ mod tests {
     }
 
     fn gang_exit_of(tasks: usize, exits: &[(u32, Exit)]) -> Exit {
-        let mut monitor = GangMonitor::new(tasks);
+        let mut monitor = GangMonitor::new(tasks, None);
         exits.iter().for_each(|(rank, exit)| monitor.record_task_exit(*rank, exit.clone()));
         record(monitor).exit
     }
@@ -149,23 +212,31 @@ mod tests {
     }
 
     #[test]
+    fn processes_that_survive_sigkill_are_unkillable_after_a_while() {
+        let mut monitor = GangMonitor::new(1, None).with_unkillable_after(60_000);
+        monitor.next_action(0, &stop(1_000));
+        assert!(!monitor.is_unkillable(500_000), "no SIGKILL was sent");
+        for now_ms in [1_000, 1_100, 50_000] {
+            assert_eq!(monitor.next_action(now_ms, &stop(1_000)), StopAction::Kill);
+        }
+        assert!(!monitor.is_unkillable(60_999));
+        assert!(monitor.is_unkillable(61_000), "60 s after the first SIGKILL");
+    }
+
+    #[test]
     fn a_kill_deadline_can_be_shortened_and_not_extended() {
-        let mut monitor = GangMonitor::new(1);
+        let mut monitor = GangMonitor::new(1, None);
         for (grace_ms, seen_after_ms, ends_after_ms) in
             [(60, 0, 60), (60, 5, 60), (2, 10, 12), (2, 11, 12), (60, 11, 12)]
         {
             monitor.next_action(seen_after_ms, &stop(grace_ms));
-            assert_eq!(
-                monitor.kill_at_monotonic_ms,
-                Some(ends_after_ms),
-                "{grace_ms} ms, seen after {seen_after_ms} ms"
-            );
+            assert_eq!(monitor.kill_at_ms, Some(ends_after_ms), "{grace_ms} ms, seen after {seen_after_ms} ms");
         }
     }
 
     #[test]
     fn term_is_sent_once_and_kill_repeats_until_the_gang_is_gone() {
-        let mut monitor = GangMonitor::new(1);
+        let mut monitor = GangMonitor::new(1, None);
         assert_eq!(monitor.next_action(0, &NO_STOP), StopAction::Wait);
         let acts = [10, 20, 30, 40].map(|now_ms| monitor.next_action(now_ms, &stop(20)));
         assert_eq!(acts, [StopAction::Terminate, StopAction::Wait, StopAction::Kill, StopAction::Kill]);
@@ -175,6 +246,7 @@ mod tests {
             stopped: true,
             placed_at_ms: test_fixtures::order("job-1", &[]).placed_at_ms,
             ended_at_ms: Some(7),
+            prolog_failed: false,
         };
         assert_eq!(record(monitor), ended);
     }
@@ -182,12 +254,12 @@ mod tests {
     #[test]
     fn an_unreadable_stop_record_kills_the_gang_at_once() {
         let unreadable = AgentError::Read { path: "stop.json".into(), source: std::io::Error::other("test") };
-        assert_eq!(GangMonitor::new(1).next_action(0, &Err(unreadable)), StopAction::Kill);
+        assert_eq!(GangMonitor::new(1, None).next_action(0, &Err(unreadable)), StopAction::Kill);
     }
 
     #[test]
     fn tasks_killed_after_a_failure_do_not_determine_the_gang_exit() {
-        let mut monitor = GangMonitor::new(2);
+        let mut monitor = GangMonitor::new(2, None);
         monitor.record_task_exit(1, Exit::Code(3));
         assert_eq!(monitor.next_action(0, &NO_STOP), StopAction::Terminate);
         assert_eq!(monitor.next_action(FAILED_GANG_GRACE_MS, &NO_STOP), StopAction::Kill);
@@ -198,10 +270,72 @@ mod tests {
 
     #[test]
     fn a_stop_after_the_last_task_exit_only_shortens_the_leftover_grace() {
-        let mut monitor = GangMonitor::new(1);
+        let mut monitor = GangMonitor::new(1, None);
         monitor.record_task_exit(0, Exit::Code(0));
         assert_eq!(monitor.next_action(0, &NO_STOP), StopAction::Terminate);
         assert_eq!(monitor.next_action(1, &stop(0)), StopAction::Kill);
         assert!(!record(monitor).stopped);
+    }
+
+    fn fence(acknowledged_at_boot_ms: i64, within_ms: i64) -> SelfFence {
+        SelfFence { acknowledged_at_boot_ms, within_ms }
+    }
+
+    /// Kills at the deadline and not before, without SIGTERM, and says why.
+    #[test]
+    fn a_gang_is_killed_at_its_self_fence_deadline() {
+        let mut monitor = GangMonitor::new(1, Some(fence(1_000, 300_000)));
+        assert_eq!(monitor.next_action(300_999, &NO_STOP), StopAction::Wait);
+        assert_eq!(monitor.next_due_ms(300_999), 301_000);
+        assert_eq!(monitor.next_action(301_000, &NO_STOP), StopAction::Kill);
+        assert_eq!(monitor.next_due_ms(301_000), 301_000 + KILL_REPEAT_INTERVAL_MS);
+        monitor.renew_self_fence(fence(300_000, 300_000));
+        assert_eq!(monitor.next_action(301_100, &NO_STOP), StopAction::Kill, "too late to renew");
+        monitor.record_task_exit(0, Exit::Signal(9));
+        let why = "self-fenced: no leader acknowledged a heartbeat for 300 s".to_string();
+        let ended = record(monitor);
+        assert_eq!((ended.exit, ended.stopped), (Exit::Unknown(why), false));
+    }
+
+    #[test]
+    fn a_renewal_from_a_newer_heartbeat_moves_the_deadline_and_an_older_one_does_not() {
+        let mut monitor = GangMonitor::new(1, Some(fence(1_000, 10_000)));
+        for (renewal, deadline_ms, why) in [
+            (fence(5_000, 10_000), 15_000, "extended"),
+            (fence(4_000, 10_000), 15_000, "overtaken on the way"),
+            (fence(4_000, 90_000), 15_000, "a longer time of an older heartbeat"),
+            (fence(5_000, 10_000), 15_000, "repeated"),
+            (fence(6_000, 3_000), 9_000, "the server shortened the time"),
+            (fence(6_000, 20_000), 9_000, "for one heartbeat the shorter time counts"),
+        ] {
+            monitor.renew_self_fence(renewal);
+            assert_eq!(monitor.self_fence.unwrap().deadline_boot_ms(), deadline_ms, "{why}");
+        }
+        assert_eq!(monitor.next_action(8_999, &NO_STOP), StopAction::Wait);
+        assert_eq!(monitor.next_action(9_000, &NO_STOP), StopAction::Kill);
+    }
+
+    #[test]
+    fn an_attempt_without_self_fence_is_never_killed_by_time_and_still_looks() {
+        let mut monitor = GangMonitor::new(1, None);
+        assert_eq!(monitor.next_action(i64::MAX, &NO_STOP), StopAction::Wait);
+        assert_eq!(monitor.next_due_ms(5), 5 + SHIM_LOOK_INTERVAL_MS);
+        monitor.renew_self_fence(fence(1_000, 1_000));
+        assert_eq!(monitor.next_action(2_000, &NO_STOP), StopAction::Kill, "the server ordered a fence later");
+    }
+
+    #[test]
+    fn a_self_fence_does_not_replace_an_exit_or_a_stop_that_came_first() {
+        let passed = Some(fence(0, 1_000));
+        let mut ended_before = GangMonitor::new(1, passed);
+        ended_before.record_task_exit(0, Exit::Code(0));
+        assert_eq!(ended_before.next_action(2_000, &NO_STOP), StopAction::Kill, "background processes must not stay");
+        assert_eq!(record(ended_before).exit, Exit::Code(0));
+        let mut stopping = GangMonitor::new(1, passed);
+        assert_eq!(stopping.next_action(500, &stop(60_000)), StopAction::Terminate);
+        assert_eq!(stopping.next_action(1_000, &stop(60_000)), StopAction::Kill, "the grace ends with the fence");
+        stopping.record_task_exit(0, Exit::Signal(9));
+        let ended = record(stopping);
+        assert_eq!((ended.exit, ended.stopped), (Exit::Signal(9), true));
     }
 }

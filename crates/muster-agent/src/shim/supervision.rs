@@ -1,41 +1,76 @@
 //! Supervises the processes of a gang: reaps them, and signals them as the gang monitor decides.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
 
 use muster_protocol::agent::Exit;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group};
 
 use super::ShimError;
-use super::gang_monitor::{GangMonitor, SHIM_POLL_INTERVAL_MS, StopAction};
-use super::tasks::RunningGang;
+use super::gang_monitor::{GangMonitor, StopAction};
+use super::tasks::{RunningGang, SignalTarget};
+use super::wakeups::Wakeups;
 use crate::attempt_dir::AttemptDir;
-use crate::attempt_processes;
+use crate::isolation::Isolation;
 use crate::proc::{self, Process};
+use crate::records::{SignalRecord, UnkillableRecord};
+use crate::shim_socket::ShimMessage;
+use crate::{attempt_processes, clock};
 
 /// Waits until no process of the gang is left, and returns the monitor with all task exits.
-pub(super) fn supervise_until_gone(attempt_dir: &AttemptDir, gang: &RunningGang) -> Result<GangMonitor, ShimError> {
-    let reaped = spawn_reaper()?;
-    let mut monitor = GangMonitor::new(gang.task_pids.len());
-    let started_at = Instant::now();
-    loop {
-        match reaped.recv_timeout(Duration::from_millis(SHIM_POLL_INTERVAL_MS.unsigned_abs())) {
-            Ok((pid, status)) => record_reaped_task(gang, pid, status, &mut monitor),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(monitor),
+pub(super) fn supervise_until_gone(
+    (attempt_dir, isolation): (&AttemptDir, &Isolation),
+    gang: &RunningGang,
+    mut monitor: GangMonitor,
+    wakeups: &mut Wakeups,
+) -> Result<GangMonitor, ShimError> {
+    let mut terminated = TerminatedContainers::default();
+    let (mut is_signalled, mut is_recorded) = (false, false);
+    while reap_ended_children(gang, &mut monitor) {
+        for message in wakeups.take_messages() {
+            match message {
+                ShimMessage::RenewSelfFence(renewal) => monitor.renew_self_fence(renewal),
+                ShimMessage::StopRecordWritten | ShimMessage::SignalRecordWritten => {} // The record is read below.
+            }
+        }
+        if !is_signalled && let Ok(Some(SignalRecord { signal })) = attempt_dir.signal_record() {
+            is_signalled = true; // Once: this shim lives as long as the attempt.
+            signal_gang(gang, signal);
         }
         let stop = attempt_dir.stop_record();
         if let Err(error) = &stop {
             eprintln!("the stop record cannot be read; killing the tasks: {error}");
         }
-        let now_ms = i64::try_from(started_at.elapsed().as_millis()).unwrap_or(i64::MAX);
-        match monitor.next_action(now_ms, &stop) {
-            StopAction::Wait => {}
-            StopAction::Terminate => terminate_gang(gang, &live_descendants()?),
-            StopAction::Kill => live_descendants()?.iter().for_each(|process| signal_or_log(process, Signal::KILL)),
+        match monitor.next_action(clock::boot_now_ms(), &stop) {
+            StopAction::Wait => terminated.signal_late_ones(isolation)?,
+            StopAction::Terminate => match (gang.signals, isolation.container_processes()) {
+                (SignalTarget::Containers, Some(_)) => {
+                    terminated.is_due = true;
+                    terminated.signal_late_ones(isolation)?;
+                }
+                // Clients whose containers are elsewhere pass the signal on.
+                (SignalTarget::Containers, None) => {
+                    terminate_gang(gang, &live_descendants()?, OutsideOfTheGroup::Spared)
+                }
+                (SignalTarget::Processes, _) => {
+                    terminate_gang(gang, &live_descendants()?, OutsideOfTheGroup::Signalled)
+                }
+            },
+            StopAction::Kill => {
+                isolation.kill(); // At once: processes that fork faster than they are listed do not escape.
+                live_descendants()?.iter().for_each(|process| signal_or_log(process, Signal::KILL));
+            }
         }
+        if !is_recorded && monitor.is_unkillable(clock::boot_now_ms()) {
+            is_recorded = true;
+            record_unkillable(attempt_dir, &live_descendants()?);
+        }
+        wakeups.wait_until(monitor.next_due_ms(clock::boot_now_ms())).map_err(ShimError::Wait)?;
     }
+    if let Some(output) = &mut wakeups.output {
+        output.finish(clock::unix_now_ms());
+    }
+    Ok(monitor)
 }
 
 /// The live descendants of the shim.
@@ -43,9 +78,59 @@ pub(super) fn live_descendants() -> Result<Vec<Process>, ShimError> {
     Ok(attempt_processes::descendants(&proc::processes()?, getpid().as_raw_nonzero().get()))
 }
 
+/// The containers that have got SIGTERM: each gets it once, also one that appears after the decision.
+#[derive(Debug, Default)]
+struct TerminatedContainers {
+    is_due: bool,
+    first_processes: BTreeSet<i32>,
+}
+
+impl TerminatedContainers {
+    /// SIGTERM for the first process of each container that has not got it.
+    fn signal_late_ones(&mut self, isolation: &Isolation) -> Result<(), ShimError> {
+        if !self.is_due {
+            return Ok(());
+        }
+        let inside: BTreeSet<i32> = isolation.container_processes().unwrap_or_default().into_iter().collect();
+        let table = proc::processes()?;
+        let is_first = |process: &&Process| inside.contains(&process.pid) && !inside.contains(&process.parent);
+        for process in table.iter().filter(is_first) {
+            if self.first_processes.insert(process.pid) {
+                signal_or_log(process, Signal::TERM);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What happens to processes that left the process group of the tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutsideOfTheGroup {
+    Signalled,
+    Spared,
+}
+
+/// Records processes that SIGKILL does not end, for the agent to report.
+pub(super) fn record_unkillable(attempt_dir: &AttemptDir, processes: &[Process]) {
+    let record = UnkillableRecord { processes: proc::describe(processes) };
+    if let Err(error) = attempt_dir.write_unkillable_record(&record) {
+        eprintln!("{error}");
+    }
+}
+
+/// The early signal goes to the process group of the tasks, as SIGTERM does.
+fn signal_gang(gang: &RunningGang, number: i32) {
+    let Some(signal) = Signal::from_named_raw(number) else {
+        return eprintln!("there is no signal {number}");
+    };
+    if let Err(error) = kill_process_group(gang.process_group, signal) {
+        eprintln!("cannot signal the process group: {error}");
+    }
+}
+
 /// SIGTERM goes to the process group in one call, so that no task can fork between two signals. Processes that left
 /// the group are signalled one by one.
-fn terminate_gang(gang: &RunningGang, processes: &[Process]) {
+fn terminate_gang(gang: &RunningGang, processes: &[Process], outside: OutsideOfTheGroup) {
     let group = gang.process_group.as_raw_nonzero().get();
     if processes.iter().any(|process| process.group == group) {
         // A suspended process cannot react to SIGTERM without SIGCONT.
@@ -55,7 +140,10 @@ fn terminate_gang(gang: &RunningGang, processes: &[Process]) {
             }
         }
     }
-    processes.iter().filter(|process| process.group != group).for_each(|process| signal_or_log(process, Signal::TERM));
+    if outside == OutsideOfTheGroup::Signalled {
+        let others = processes.iter().filter(|process| process.group != group);
+        others.for_each(|process| signal_or_log(process, Signal::TERM));
+    }
 }
 
 /// Sends a signal, or logs the error: the shim tries again, and the agent sees that the shim has not ended.
@@ -65,30 +153,28 @@ pub(super) fn signal_or_log(process: &Process, signal: Signal) {
     }
 }
 
-/// Waits for any child to end. `None` if no child is left; the shim is a subreaper, so then no descendant is left
-/// either.
-pub(super) fn wait_for_any_child() -> Option<(Pid, WaitStatus)> {
+/// Reaps the children that have ended. False if no child is left.
+pub(super) fn reap_children() -> bool {
     loop {
-        match rustix::process::wait(WaitOptions::empty()) {
-            Ok(Some(reaped)) => return Some(reaped),
-            Ok(None) | Err(Errno::INTR) => {}
-            Err(_) => return None,
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
         }
     }
 }
 
-/// Reaps children on a thread of its own, because waiting blocks. The channel closes when no child is left.
-fn spawn_reaper() -> Result<Receiver<(Pid, WaitStatus)>, ShimError> {
-    let (sender, reaped) = mpsc::channel();
-    let reap = move || {
-        while let Some(ended) = wait_for_any_child() {
-            if sender.send(ended).is_err() {
-                return;
-            }
+/// Reaps the children that have ended. False if no child is left; the shim is a subreaper, so then no descendant is
+/// left either.
+fn reap_ended_children(gang: &RunningGang, monitor: &mut GangMonitor) -> bool {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => record_reaped_task(gang, pid, status, monitor),
+            Ok(None) => return true,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
         }
-    };
-    std::thread::Builder::new().name("reaper".to_string()).spawn(reap).map_err(ShimError::ThreadSpawn)?;
-    Ok(reaped)
+    }
 }
 
 fn record_reaped_task(gang: &RunningGang, pid: Pid, status: WaitStatus, monitor: &mut GangMonitor) {

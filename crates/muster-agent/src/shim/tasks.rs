@@ -1,26 +1,32 @@
 //! Starts the tasks of an attempt: program, environment, working directory, logs, and one process group for all.
+//!
+//! Each task starts as a second stage (`shim_exec.rs`), which isolates itself. The programs are executed when all tasks of
+//! this node are ready: until then nothing of the job has run.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, TaskOrder, TaskShare};
+use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, TaskOrder};
+use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::CpuSet;
 
+use super::container_task::{ContainerError, ContainerTask};
 use super::cpu_affinity;
+use super::job_files::{give_to, place_script};
+use super::second_stage::{self, StagedTask};
+use super::task_environment::{self, SHELL};
 use crate::attempt_dir::AttemptDir;
-use crate::attempt_processes::ATTEMPT_DIR_VARIABLE;
+use crate::isolation::{Isolation, IsolationError};
+use crate::job_user::JobUser;
 use crate::logs::{self, Stream};
-
-/// The variables that a task inherits from the agent's environment. The others may contain secrets of the server.
-const INHERITED_ENVIRONMENT: [&str; 10] =
-    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH"];
+use crate::private_mounts::PRIVATE_TMP_DIR;
+use crate::task_launch::{Mounts, Rights, StageFailure, StageStep, TaskLaunch};
 
 /// The exit code of shells for a program that does not exist.
 const EXIT_CODE_NOT_FOUND: i32 = 127;
@@ -32,6 +38,18 @@ pub(super) struct RunningGang {
     pub process_group: Pid,
     /// Rank and pid of each task.
     pub task_pids: Vec<(u32, Pid)>,
+    /// The logs of the tasks.
+    pub logs: Vec<(PathBuf, File)>,
+    pub signals: SignalTarget,
+}
+
+/// Which processes of a gang get SIGTERM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SignalTarget {
+    /// All of them.
+    Processes,
+    /// The first process of each container, and no process of the runtime: each would pass the signal on.
+    Containers,
 }
 
 /// The error of a gang that could not start, and how many of its tasks had started.
@@ -44,14 +62,20 @@ pub(super) struct GangStartError {
 /// Why a task could not start.
 #[derive(Debug, thiserror::Error)]
 enum TaskStartError {
-    #[error("no container runtime is configured; use a script or command")]
-    ContainerImage,
+    #[error(transparent)]
+    Container(#[from] ContainerError),
     #[error("nothing to run: the job has neither a script nor a command")]
     NothingToRun,
     #[error("no task of the gang belongs to this node")]
     NoTasks,
     #[error("the working directory `{path}` cannot be used: {source}")]
     WorkingDirectory { path: PathBuf, source: io::Error },
+    #[error("the working directory `{path}` of the job cannot be used: {source}")]
+    JobDirectory { path: PathBuf, source: io::Error },
+    #[error("the job cannot be isolated: {0}")]
+    Isolation(#[from] IsolationError),
+    #[error("task {rank} cannot be started: {message}")]
+    SecondStage { rank: u32, message: String },
     #[error("the script cannot be written: {0}")]
     Script(#[source] io::Error),
     #[error("the log `{path}` cannot be opened: {source}")]
@@ -78,11 +102,27 @@ impl TaskStartError {
     }
 }
 
+impl TaskStartError {
+    /// True if the job itself is the reason: it would fail in the same way on every node.
+    fn is_of_the_job(&self) -> bool {
+        use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+        match self {
+            TaskStartError::NothingToRun => true,
+            TaskStartError::Container(error) => error.is_of_the_job(),
+            TaskStartError::JobDirectory { source, .. } => {
+                matches!(source.kind(), NotFound | NotADirectory | PermissionDenied)
+            }
+            _ => false,
+        }
+    }
+}
+
 impl GangStartError {
     /// `NotStarted` promises that nothing ran, so it is not returned if some ranks did.
     pub fn into_exit(self) -> Exit {
         match (self.error.exit_code(), self.started_tasks) {
             (Some(code), _) => Exit::Code(code),
+            (None, 0) if self.error.is_of_the_job() => Exit::invalid_job(&self.error.to_string()),
             (None, 0) => Exit::NotStarted(self.error.to_string()),
             (None, started) => {
                 Exit::Unknown(format!("the gang could not start; {started} started tasks were killed: {}", self.error))
@@ -92,35 +132,217 @@ impl GangStartError {
 }
 
 /// Starts every task of the order in one process group.
-pub(super) fn start_gang(attempt_dir: &AttemptDir, order: &AttemptOrder) -> Result<RunningGang, GangStartError> {
-    let mut tasks = Vec::new();
-    match start_tasks(attempt_dir, order, &mut tasks) {
-        Ok(group) => Ok(RunningGang { process_group: group, task_pids: tasks }),
-        Err(error) => Err(GangStartError { error, started_tasks: tasks.len() }),
+pub(super) fn start_gang(
+    attempt_dir: &AttemptDir,
+    order: &AttemptOrder,
+    isolation: &Isolation,
+) -> Result<RunningGang, GangStartError> {
+    let prepared = StartingGang::prepare(attempt_dir, order, isolation);
+    let mut gang = prepared.map_err(|error| GangStartError { error, started_tasks: 0 })?;
+    let started = gang.stage_tasks().and_then(|()| gang.execute_tasks());
+    match (started, gang.process_group()) {
+        (Ok(()), Some(process_group)) => {
+            let (task_pids, signals) = (gang.task_pids(), gang.program.signal_target());
+            Ok(RunningGang { process_group, task_pids, logs: gang.logs, signals })
+        }
+        (Ok(()), None) => Err(GangStartError { error: TaskStartError::NoTasks, started_tasks: 0 }),
+        (Err((rank, error)), _) => {
+            append_error_to_log(attempt_dir, rank, &error);
+            Err(GangStartError { error, started_tasks: gang.executed_tasks })
+        }
     }
 }
 
-fn start_tasks(
-    attempt_dir: &AttemptDir,
-    order: &AttemptOrder,
-    tasks: &mut Vec<(u32, Pid)>,
-) -> Result<Pid, TaskStartError> {
-    let program = TaskProgram::from_run(attempt_dir, &order.run)?;
-    let directory = working_directory(attempt_dir, order.run.directory.as_deref())?;
-    let mut group = None;
-    for task in &order.tasks {
-        let mut command = task_command(attempt_dir, order, task, &program)?;
-        // The first task leads the group. No task is reaped before all have started, so the group exists until then.
-        command.current_dir(&directory).process_group(group.map_or(0, |group: Pid| group.as_raw_nonzero().get()));
-        let child = cpu_affinity::spawn_with_affinity(&mut command, task_cpu_affinity(task).as_ref());
-        let child = child.map_err(|source| program.start_error(source)).inspect_err(|error| {
-            append_error_to_log(attempt_dir, task.rank, error);
-        })?;
-        let pid = Pid::from_child(&child);
-        group = group.or(Some(pid));
-        tasks.push((task.rank, pid));
+/// An error of a task, with its rank.
+type RankedError = (u32, TaskStartError);
+
+/// The tasks of a gang on their way from the launch to the execution of their programs.
+struct StartingGang<'a> {
+    attempt_dir: &'a AttemptDir,
+    order: &'a AttemptOrder,
+    isolation: &'a Isolation,
+    program: GangProgram,
+    directory: PathBuf,
+    /// By rank; the last is gone once its program is executed.
+    staged: Vec<(u32, Pid, Option<StagedTask>)>,
+    executed_tasks: usize,
+    logs: Vec<(PathBuf, File)>,
+}
+
+impl StartingGang<'_> {
+    fn prepare<'a>(
+        attempt_dir: &'a AttemptDir,
+        order: &'a AttemptOrder,
+        isolation: &'a Isolation,
+    ) -> Result<StartingGang<'a>, TaskStartError> {
+        let (program, directory) = match &order.run.image {
+            Some(image) => {
+                prepare_directories(attempt_dir, order, isolation)?;
+                let container = ContainerTask::prepare(attempt_dir, order, isolation, image)?;
+                (GangProgram::Container(Box::new(container)), PathBuf::from("/"))
+            }
+            None => {
+                let program = TaskProgram::from_run(attempt_dir, &order.run, isolation.user.as_ref())?;
+                (GangProgram::Process(program), prepare_directories(attempt_dir, order, isolation)?)
+            }
+        };
+        let cpu_list = |task: &TaskOrder| task_cpu_affinity(task).map(|cores| cpu_affinity::cpu_list(&cores));
+        isolation.create_cgroups(order, cpu_list)?;
+        let (staged, logs, executed_tasks) = Default::default();
+        Ok(StartingGang { attempt_dir, order, isolation, program, directory, staged, executed_tasks, logs })
     }
-    group.ok_or(TaskStartError::NoTasks)
+
+    fn task_pids(&self) -> Vec<(u32, Pid)> {
+        self.staged.iter().map(|(rank, pid, _)| (*rank, *pid)).collect()
+    }
+
+    /// The first task leads the group. No task is reaped before all have started, so the group exists until then.
+    fn process_group(&self) -> Option<Pid> {
+        self.staged.first().map(|(_, pid, _)| *pid)
+    }
+
+    /// Starts the second stage of each task, and waits until all are ready.
+    fn stage_tasks(&mut self) -> Result<(), RankedError> {
+        let order = self.order;
+        for task in &order.tasks {
+            let staged = self.stage_task(task).map_err(|error| (task.rank, error))?;
+            let is_first = self.staged.is_empty();
+            self.staged.push((task.rank, Pid::from_child(&staged.child), Some(staged)));
+            if is_first {
+                self.wait_until_ready()?; // The others join its mount namespace, which must exist.
+            }
+        }
+        self.wait_until_ready()
+    }
+
+    fn stage_task(&mut self, task: &TaskOrder) -> Result<StagedTask, TaskStartError> {
+        let mut command = second_stage::command();
+        command.process_group(self.process_group().map_or(0, |group| group.as_raw_nonzero().get()));
+        command.stdout(self.open_log(task.rank, Stream::Stdout)?);
+        command.stderr(self.open_log(task.rank, Stream::Stderr)?);
+        let launch = self.task_launch(task)?;
+        let staged = second_stage::stage(&mut command, &launch, task_cpu_affinity(task).as_ref());
+        staged.map_err(|error| TaskStartError::SecondStage { rank: task.rank, message: error.to_string() })
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), RankedError> {
+        for (rank, _, staged) in &mut self.staged {
+            let ready = staged.as_mut().map_or(Ok(()), StagedTask::wait_until_ready);
+            ready.map_err(|failure| (*rank, start_error(*rank, failure, &self.program, &self.directory)))?;
+        }
+        Ok(())
+    }
+
+    /// Gives all start signals before it waits for the first program, so that the ranks start together.
+    fn execute_tasks(&mut self) -> Result<(), RankedError> {
+        let (program, directory) = (&self.program, &self.directory);
+        let ranked = |rank: u32, failure| (rank, start_error(rank, failure, program, directory));
+        for (rank, _, staged) in &mut self.staged {
+            staged.as_mut().map_or(Ok(()), StagedTask::start).map_err(|failure| ranked(*rank, failure))?;
+            self.executed_tasks += 1; // From here on it may run.
+        }
+        let mut first_error = None;
+        for (rank, _, staged) in &mut self.staged {
+            if let Err(failure) = staged.take().map_or(Ok(()), StagedTask::wait_until_executed) {
+                self.executed_tasks -= 1;
+                first_error.get_or_insert_with(|| ranked(*rank, failure));
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    fn task_launch(&self, task: &TaskOrder) -> Result<TaskLaunch, TaskStartError> {
+        match &self.program {
+            GangProgram::Process(program) => Ok(self.process_launch(program, task)),
+            GangProgram::Container(container) => {
+                let place = (self.attempt_dir, self.order, self.isolation);
+                Ok(container.task_launch(place, task, self.mounts())?)
+            }
+        }
+    }
+
+    fn process_launch(&self, program: &TaskProgram, task: &TaskOrder) -> TaskLaunch {
+        TaskLaunch {
+            program: program.path.clone(),
+            args: program.args.iter().map(OsString::from).collect(),
+            environment: self.environment(task),
+            directory: self.directory.clone(),
+            attempt_dir: self.attempt_dir.path().to_path_buf(),
+            cgroup: self.isolation.task_cgroup(self.order, task),
+            user: self.isolation.user.clone(),
+            mounts: self.mounts(),
+            open_files_max: self.isolation.limits.open_files_max,
+            umask: self.isolation.limits.umask,
+            rights: Rights::Job,
+            binds: Vec::new(),
+            session: None,
+            copy: None,
+        }
+    }
+
+    fn mounts(&self) -> Mounts {
+        let leader = self.process_group();
+        match (self.isolation.private_mounts && self.isolation.user.is_some(), leader) {
+            (false, _) => Mounts::Host,
+            (true, Some(leader)) => Mounts::Join { pid: leader.as_raw_nonzero().get() },
+            (true, None) => Mounts::Private { shm_mib: self.isolation.shm_mib(self.order) },
+        }
+    }
+
+    fn environment(&self, task: &TaskOrder) -> Vec<(OsString, OsString)> {
+        task_environment::of_task(self.attempt_dir, self.order, task, self.isolation.user.as_ref(), &self.directory)
+    }
+
+    /// A log belongs to the job's user, so that `> /dev/stderr` works in a script; its directory belongs to the agent.
+    fn open_log(&mut self, rank: u32, stream: Stream) -> Result<Stdio, TaskStartError> {
+        let path = self.attempt_dir.file(&logs::log_name(rank, stream));
+        let opened = logs::open_to_append(&path).and_then(|file| match &self.isolation.user {
+            None => Ok(file),
+            Some(user) => rustix::fs::fchown(&file, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))
+                .map(|()| file)
+                .map_err(io::Error::from),
+        });
+        let opened = opened.and_then(|file| Ok((file.try_clone()?, file)));
+        let (kept, file) = opened.map_err(|source| TaskStartError::Log { path: path.clone(), source })?;
+        self.logs.push((path, kept));
+        Ok(Stdio::from(file))
+    }
+}
+
+/// What each task of a gang executes.
+#[derive(Debug)]
+enum GangProgram {
+    Process(TaskProgram),
+    Container(Box<ContainerTask>),
+}
+
+impl GangProgram {
+    fn signal_target(&self) -> SignalTarget {
+        match self {
+            GangProgram::Process(_) => SignalTarget::Processes,
+            GangProgram::Container(task) if task.is_process() => SignalTarget::Processes,
+            GangProgram::Container(_) => SignalTarget::Containers,
+        }
+    }
+
+    fn start_error(&self, source: io::Error) -> TaskStartError {
+        match self {
+            GangProgram::Process(program) => program.start_error(source),
+            GangProgram::Container(container) => TaskStartError::Container(container.client_error(source)),
+        }
+    }
+}
+
+/// The error of a task whose second stage has failed.
+fn start_error(rank: u32, failure: StageFailure, program: &GangProgram, directory: &Path) -> TaskStartError {
+    match failure.step {
+        StageStep::Mount => TaskStartError::Container(ContainerError::Mount(failure.message)),
+        StageStep::Isolation => TaskStartError::SecondStage { rank, message: failure.message },
+        StageStep::Directory => {
+            TaskStartError::JobDirectory { path: directory.to_path_buf(), source: failure.into_io_error() }
+        }
+        StageStep::Program => program.start_error(failure.into_io_error()),
+    }
 }
 
 /// The cores to bind a task to; `None` if they are unknown or too few: far cores are slow, too few are worse.
@@ -132,85 +354,6 @@ fn task_cpu_affinity(task: &TaskOrder) -> Option<CpuSet> {
     found.inspect_err(|error| eprintln!("task {} is not bound to cores: {error}", task.rank)).ok()
 }
 
-fn task_command(
-    attempt_dir: &AttemptDir,
-    order: &AttemptOrder,
-    task: &TaskOrder,
-    program: &TaskProgram,
-) -> Result<Command, TaskStartError> {
-    let mut command = Command::new(&program.path);
-    command.args(&program.args);
-    command.env_clear();
-    command.envs(INHERITED_ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-    command.envs(&order.run.env);
-    command.envs(task_environment(attempt_dir, order, task)); // Last, so that a job cannot give itself other GPUs.
-    command.stdin(Stdio::null());
-    command.stdout(open_log(attempt_dir, task.rank, Stream::Stdout)?);
-    command.stderr(open_log(attempt_dir, task.rank, Stream::Stderr)?);
-    Ok(command)
-}
-
-/// The variables that describe a task to itself.
-fn task_environment(attempt_dir: &AttemptDir, order: &AttemptOrder, task: &TaskOrder) -> Vec<(&'static str, OsString)> {
-    let gpus = task.gpus.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
-    let mut variables = vec![
-        ("MUSTER_JOB_ID", OsString::from(&order.job)),
-        ("MUSTER_JOB_NAME", OsString::from(&order.name)),
-        ("MUSTER_TENANT", OsString::from(&order.tenant)),
-        ("MUSTER_USER", OsString::from(&order.user)),
-        ("MUSTER_ATTEMPT", OsString::from(order.attempt.to_string())),
-        ("MUSTER_RESTART_COUNT", OsString::from(order.attempt.saturating_sub(1).to_string())),
-        ("MUSTER_RANK", OsString::from(task.rank.to_string())),
-        ("MUSTER_GANG_SIZE", OsString::from(order.gang_size.to_string())),
-        ("MUSTER_GPUS", OsString::from(&gpus)),
-        ("CUDA_VISIBLE_DEVICES", OsString::from(gpus)), // Empty without GPUs: then CUDA shows none.
-        (ATTEMPT_DIR_VARIABLE, attempt_dir.path().as_os_str().to_os_string()),
-    ];
-    if !task.numa_nodes.is_empty() {
-        let numbers: Vec<String> = task.numa_nodes.iter().map(u32::to_string).collect();
-        variables.push(("MUSTER_NUMA_NODES", OsString::from(numbers.join(","))));
-    }
-    if let Some(milliwatts) = order.gpu_milliwatts_max {
-        variables.push(("MUSTER_GPU_POWER_MAX_MW", OsString::from(milliwatts.to_string())));
-    }
-    variables.extend(task.share.as_ref().map(gpu_share_environment).unwrap_or_default());
-    variables.extend(gang_environment(order, task));
-    variables
-}
-
-/// The variables of a task that shares its GPU. The limits are those that an MPS server enforces for its clients;
-/// device 0 is the only GPU that the task sees.
-fn gpu_share_environment(share: &TaskShare) -> Vec<(&'static str, OsString)> {
-    let mut variables = vec![
-        ("MUSTER_GPU_SHARE_MODE", OsString::from(&share.mode)),
-        ("MUSTER_GPU_SHARE_MILLI", OsString::from(share.compute_milli.to_string())),
-        ("MUSTER_GPU_MEMORY_MIB", OsString::from(share.memory_mib.to_string())),
-    ];
-    if share.mode == "mps" {
-        let percentage = (share.compute_milli / 10).max(1);
-        variables.push(("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", OsString::from(percentage.to_string())));
-        variables.push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", OsString::from(format!("0={}M", share.memory_mib))));
-    }
-    variables
-}
-
-/// The ranks and nodes of the gang, for launchers such as torchrun and mpirun. Empty if the orders have no nodes: a
-/// launcher would believe a node count of 0.
-fn gang_environment(order: &AttemptOrder, task: &TaskOrder) -> Vec<(&'static str, OsString)> {
-    let Some(master) = order.nodes.first() else { return Vec::new() };
-    let local_rank = order.tasks.iter().filter(|other| other.rank < task.rank).count();
-    vec![
-        ("MUSTER_NODES", OsString::from(order.nodes.join(","))),
-        ("MUSTER_NODE_COUNT", OsString::from(order.nodes.len().to_string())),
-        ("MUSTER_NODE_RANK", OsString::from(order.node_rank.to_string())),
-        ("MUSTER_MASTER", OsString::from(master)),
-        ("MUSTER_MASTER_ADDRESS", OsString::from(&order.master_address)),
-        ("MUSTER_LOCAL_RANK", OsString::from(local_rank.to_string())),
-        ("MUSTER_GROUP", OsString::from(&task.group)),
-        ("MUSTER_GROUP_RANK", OsString::from(task.group_rank.to_string())),
-    ]
-}
-
 /// Appends the start error to the task log, where users look for output. Best effort: the exit report carries the
 /// same error.
 fn append_error_to_log(attempt_dir: &AttemptDir, rank: u32, error: &TaskStartError) {
@@ -219,27 +362,32 @@ fn append_error_to_log(attempt_dir: &AttemptDir, rank: u32, error: &TaskStartErr
     }
 }
 
-fn open_log(attempt_dir: &AttemptDir, rank: u32, stream: Stream) -> Result<Stdio, TaskStartError> {
-    let path = attempt_dir.file(&logs::log_name(rank, stream));
-    match logs::open_to_append(&path) {
-        Ok(file) => Ok(Stdio::from(file)),
-        Err(source) => Err(TaskStartError::Log { path, source }),
+/// Makes the directories that the job's user writes to, and returns the working directory. One that the job has named is
+/// checked by the second stage, with the rights of the job's user.
+fn prepare_directories(
+    attempt_dir: &AttemptDir,
+    order: &AttemptOrder,
+    isolation: &Isolation,
+) -> Result<PathBuf, TaskStartError> {
+    let work = attempt_dir.file("work");
+    let mut made = vec![work.clone()];
+    if isolation.private_mounts {
+        made.push(attempt_dir.file(PRIVATE_TMP_DIR));
     }
-}
-
-/// Checks the working directory before the start, because a missing directory and a missing program give the same
-/// error.
-fn working_directory(attempt_dir: &AttemptDir, requested: Option<&str>) -> Result<PathBuf, TaskStartError> {
-    let path = requested.map_or_else(|| attempt_dir.file("work"), PathBuf::from);
-    let usable = match requested {
-        None => logs::make_private_dir(&path),
-        Some(_) => fs::metadata(&path).and_then(|found| match found.is_dir() {
-            true => Ok(()),
-            false => Err(io::ErrorKind::NotADirectory.into()),
-        }),
-    };
-    usable.map_err(|source| TaskStartError::WorkingDirectory { path: path.clone(), source })?;
-    Ok(path)
+    for path in made {
+        let ready = logs::make_private_dir(&path).and_then(|()| match &isolation.user {
+            None => Ok(()),
+            Some(user) => give_to(&path, user),
+        });
+        ready.map_err(|source| TaskStartError::WorkingDirectory { path, source })?;
+    }
+    if isolation.user.is_some() {
+        let path = attempt_dir.path().to_path_buf();
+        attempt_dir
+            .let_others_enter(!isolation.private_mounts)
+            .map_err(|source| TaskStartError::WorkingDirectory { path, source })?;
+    }
+    Ok(order.run.directory.as_deref().map_or(work, PathBuf::from))
 }
 
 /// The program and arguments for `exec`.
@@ -251,12 +399,13 @@ struct TaskProgram {
 }
 
 impl TaskProgram {
-    fn from_run(attempt_dir: &AttemptDir, run: &RunSpec) -> Result<TaskProgram, TaskStartError> {
-        if run.image.is_some() {
-            return Err(TaskStartError::ContainerImage);
-        }
+    fn from_run(
+        attempt_dir: &AttemptDir,
+        run: &RunSpec,
+        user: Option<&JobUser>,
+    ) -> Result<TaskProgram, TaskStartError> {
         if let Some(script) = &run.script {
-            return TaskProgram::from_script(attempt_dir, script, run);
+            return TaskProgram::from_script(attempt_dir, script, run, user);
         }
         let (path, rest) = run.command.split_first().ok_or(TaskStartError::NothingToRun)?;
         let args = rest.iter().chain(&run.args).cloned().collect();
@@ -264,15 +413,19 @@ impl TaskProgram {
     }
 
     /// The kernel runs a script with a first line `#!…`; the shell runs any other script.
-    fn from_script(attempt_dir: &AttemptDir, script: &str, run: &RunSpec) -> Result<TaskProgram, TaskStartError> {
-        let path = attempt_dir.file("script");
-        write_script(&path, script).map_err(TaskStartError::Script)?;
+    fn from_script(
+        attempt_dir: &AttemptDir,
+        script: &str,
+        run: &RunSpec,
+        user: Option<&JobUser>,
+    ) -> Result<TaskProgram, TaskStartError> {
+        let path = place_script(attempt_dir, script, user).map_err(TaskStartError::Script)?;
         let args: Vec<String> = run.command.iter().chain(&run.args).cloned().collect();
         if script.starts_with("#!") {
             return Ok(TaskProgram { path: path.into_os_string(), args, has_shebang: true });
         }
         let args = [vec![path.to_string_lossy().into_owned()], args].concat();
-        Ok(TaskProgram { path: OsString::from("/bin/sh"), args, has_shebang: false })
+        Ok(TaskProgram { path: OsString::from(SHELL), args, has_shebang: false })
     }
 
     fn start_error(&self, source: io::Error) -> TaskStartError {
@@ -281,9 +434,4 @@ impl TaskProgram {
         }
         TaskStartError::Program { program: OsStr::to_string_lossy(&self.path).into_owned(), source }
     }
-}
-
-fn write_script(path: &Path, script: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o700).open(path)?;
-    file.write_all(script.as_bytes())
 }

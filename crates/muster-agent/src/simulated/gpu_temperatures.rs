@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use muster_protocol::agent::{Registration, Report};
 
-use super::simulated_cluster::ReportIntervals;
+use super::effect::ReportIntervals;
 use crate::repeat_timer::RepeatTimer;
 
 const IDLE_TEMPERATURE_C: i32 = 40;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use muster_core::time;
 use muster_protocol::agent::{AttemptOrder, Exit, Orders, Registration, Report, TaskOrder};
 
+use super::effect::{LogLine, ReportIntervals, SimulatedEffect};
 use super::gpu_temperatures::GpuTemperatures;
-use super::simulated_cluster::{LogLine, ReportIntervals, SimulatedEffect};
 use super::simulated_run::SimulatedRun;
 use crate::logs::Stream;
-use crate::order_fence::OrderFence;
+use crate::order_fence::{FenceDecision, OrderFence};
 use crate::repeat_timer::RepeatTimer;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl SimulatedNode {
 
     /// Takes over orders, unless they are outdated. Attempts that the orders no longer contain are dropped.
     pub fn apply_orders(&mut self, orders: Orders) {
-        if !self.order_fence.accepts(&orders) {
+        if self.order_fence.judge(&orders) != FenceDecision::Follow {
             return;
         }
         let mut known = std::mem::take(&mut self.attempts);
@@ -89,7 +89,11 @@ impl SimulatedNode {
         if !self.order_fence.is_registered() {
             effects.push(SimulatedEffect::SendReport(Report::Registered(Box::new(self.registration.clone()))));
         }
-        effects.push(SimulatedEffect::SendReport(Report::Heartbeat { node: self.registration.node.clone() }));
+        effects.push(SimulatedEffect::SendReport(Report::Heartbeat {
+            node: self.registration.node.clone(),
+            following: self.order_fence.following(),
+            sent_at_boot_ms: now_ms,
+        }));
     }
 
     /// The GPUs that running attempts heat, in °C. Of two attempts on one GPU the hotter counts.
@@ -175,6 +179,7 @@ impl SimulatedAttempt {
                 exit: self.simulated_run.exit.clone(),
                 stopped: self.simulated_run.stopped,
                 ended_ms_ago: Some(now_ms.saturating_sub(self.simulated_run.ends_at_ms).max(0)),
+                prolog_failed: false,
                 incarnation: String::new(),
             }));
         }
@@ -227,6 +232,7 @@ impl SimulatedAttempt {
     fn closing_log_text(&self) -> String {
         let ended = match &self.simulated_run.exit {
             Exit::Code(code) => format!("ended with exit code {code}"),
+            Exit::OutOfMemory { limit_mib } => format!("ended: out of memory (limit {limit_mib} MiB)"),
             Exit::Signal(signal) => format!("ended by signal {signal}"),
             Exit::NotStarted(why) => format!("did not start: {why}"),
             Exit::Unknown(why) => format!("ended, exit status unknown: {why}"),

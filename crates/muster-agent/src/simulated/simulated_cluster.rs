@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_protocol::agent::{Orders, Registration, Report};
+use muster_protocol::agent::{Orders, Registration};
 
+use super::effect::{ReportIntervals, SimulatedEffect};
 use super::node::SimulatedNode;
-use crate::logs::Stream;
 
 /// An input of the simulated cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,35 +14,6 @@ pub enum SimulatedInput {
     Tick,
     /// Orders for one node.
     Orders(Orders),
-}
-
-/// An output of the simulated cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SimulatedEffect {
-    SendReport(Report),
-    WriteLog(LogLine),
-}
-
-/// A text for the log of one task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogLine {
-    pub job: String,
-    pub attempt: u32,
-    pub rank: u32,
-    pub stream: Stream,
-    /// With line ends.
-    pub text: String,
-}
-
-/// The intervals of the reports of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReportIntervals {
-    /// Of heartbeats, and of repeating a report until the orders acknowledge it.
-    pub heartbeat_ms: i64,
-    /// Of readings of warm GPUs.
-    pub readings_ms: i64,
-    /// Of readings of every GPU.
-    pub health_checks_ms: i64,
 }
 
 /// All nodes, and when each is due next. A step touches only the nodes that are due, so that thousands of nodes cost

@@ -105,6 +105,7 @@ fn ignores_orders_for_other_nodes(mut harness: AgentHarness) {
         epoch: 1,
         generation: 1,
         attempts,
+        nonce: 0,
         pools: Vec::new(),
     };
     harness.agent.as_mut().unwrap().deliver_orders(other_node_orders);

@@ -8,13 +8,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use muster_agent::logs::{self, Stream};
-use muster_agent::{Agent, Cluster, ReportSink, Runner, RunnerConfig, SimulatedAgents, SimulatedAgentsConfig};
-use muster_protocol::agent::{AttemptOrder, Exit, Orders, Report, RunSpec, StopOrder, TaskOrder};
+use muster_agent::{
+    Agent, Cluster, LauncherConfig, ReportSink, Runner, RunnerConfig, SimulatedAgents, SimulatedAgentsConfig,
+};
+use muster_protocol::agent::{AttemptOrder, Exit, HeartbeatEcho, Orders, Report, RunSpec, StopOrder, TaskOrder};
 
 /// How long a test waits for an expected condition. Long, because the machine may be busy.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The interval of heartbeats and repeated reports: short, so that tests are short.
 pub const REPEAT_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the agent looks at an attempt without an event: never during a test, so each test shows that events
+/// suffice.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(3_600);
 pub const NODE: &str = "gpu01";
 pub const JOB: &str = "job-1";
 
@@ -55,11 +60,23 @@ impl AgentHarness {
         AgentHarness { agent: None, data_dir, reports: Arc::default(), generation: 0 }
     }
 
+    pub fn with_launcher(launcher: LauncherConfig) -> AgentHarness {
+        let mut harness = AgentHarness::without_agent();
+        harness.start_runner_with(launcher);
+        harness
+    }
+
     /// Starts a runner as the server does, over the data directory of its predecessor.
     pub fn start_runner(&mut self) {
+        self.start_runner_with(LauncherConfig::default());
+    }
+
+    pub fn start_runner_with(&mut self, launcher: LauncherConfig) {
         let config = RunnerConfig {
             node: NODE.to_string(),
+            launcher,
             heartbeat_interval: REPEAT_INTERVAL,
+            look_interval: LOOK_INTERVAL,
             ..RunnerConfig::new(&self.data_dir, vec![OsString::from(env!("CARGO_BIN_EXE_muster-shim"))])
         };
         self.agent = Some(Box::new(Runner::start(config, self.report_sink()).unwrap()));
@@ -89,7 +106,7 @@ impl AgentHarness {
 
     pub fn send_orders_with_generation(&mut self, generation: u64, attempts: Vec<AttemptOrder>) {
         let (node, incarnation) = (NODE.to_string(), self.registered_incarnation());
-        let orders = Orders { node, incarnation, epoch: 1, generation, attempts, pools: Vec::new() };
+        let orders = Orders { node, incarnation, epoch: 1, generation, attempts, nonce: 0, pools: Vec::new() };
         self.agent.as_mut().unwrap().deliver_orders(orders);
     }
 
@@ -125,6 +142,24 @@ impl AgentHarness {
         self.reports().iter().filter(|report| matches!(report, Report::Heartbeat { .. })).count()
     }
 
+    /// A leader acknowledges the newest heartbeat.
+    pub fn acknowledge_heartbeat(&mut self) {
+        let newest = self.reports().iter().rev().find_map(|report| match report {
+            Report::Heartbeat { sent_at_boot_ms, .. } => Some(*sent_at_boot_ms),
+            _ => None,
+        });
+        let echo = newest.map(|sent_at_boot_ms| HeartbeatEcho { node: NODE.to_string(), sent_at_boot_ms });
+        self.agent.as_mut().unwrap().acknowledge_heartbeat(echo.unwrap());
+    }
+
+    pub fn acknowledge_heartbeats_for(&mut self, duration: Duration) {
+        let since = Instant::now();
+        while since.elapsed() < duration {
+            self.wait_for_heartbeats(1);
+            self.acknowledge_heartbeat();
+        }
+    }
+
     pub fn wait_for_start(&self) {
         wait_until("it has started", || self.start_report_count() > 0 || !self.reported_exits().is_empty());
         assert_eq!(self.reported_exits(), [], "it ended instead");
@@ -145,8 +180,41 @@ impl AgentHarness {
         self.data_dir.join("attempts").join(JOB).join("1")
     }
 
+    /// The exit of the first attempt of a job.
+    pub fn wait_for_exit_of(&self, name: &str) -> Exit {
+        let found = || {
+            self.reports().into_iter().find_map(|report| match report {
+                Report::Ended { job, exit, .. } if job == name => Some(exit),
+                _ => None,
+            })
+        };
+        wait_until(&format!("{name} has ended"), || found().is_some());
+        found().unwrap()
+    }
+
+    /// The cgroups of the first attempt, one in each hierarchy; empty if it has none.
+    pub fn cgroups(&self) -> Vec<PathBuf> {
+        let text = std::fs::read_to_string(self.attempt_dir().join("isolation.json")).unwrap_or_default();
+        let paths = text.split('"').filter(|word| word.starts_with("/sys/fs/cgroup"));
+        paths.map(PathBuf::from).collect()
+    }
+
+    /// The last entry of a label in the registration.
+    pub fn label(&self, name: &str) -> String {
+        let label = |report: &Report| match report {
+            Report::Registered(registration) => registration.labels.get(name).cloned(),
+            _ => None,
+        };
+        wait_until("the agent has registered", || !self.reports().is_empty());
+        self.reports().iter().find_map(label).unwrap_or_default()
+    }
+
     pub fn read_log(&self, rank: u32, stream: Stream) -> String {
-        let path = logs::log_path(&self.data_dir, JOB, 1, rank, stream).unwrap();
+        self.read_log_of(JOB, rank, stream)
+    }
+
+    pub fn read_log_of(&self, job: &str, rank: u32, stream: Stream) -> String {
+        let path = logs::log_path(&self.data_dir, job, 1, rank, stream).unwrap();
         let (bytes, _) = logs::read_from(&path, 0, 1 << 20).unwrap();
         String::from_utf8(bytes).unwrap()
     }
@@ -182,6 +250,7 @@ impl AgentHarness {
 
 impl Drop for AgentHarness {
     fn drop(&mut self) {
+        let cgroups = self.cgroups();
         self.agent = None;
         if self.attempt_dir().exists() {
             self.live_processes().into_iter().for_each(|pid| kill(pid, "KILL"));
@@ -191,7 +260,20 @@ impl Drop for AgentHarness {
         while self.has_shims() && since.elapsed() < Duration::from_secs(5) {
             std::thread::sleep(Duration::from_millis(10));
         }
+        cgroups.iter().filter_map(|cgroup| cgroup.parent()).for_each(remove_cgroup);
         let _ = std::fs::remove_dir_all(&self.data_dir);
+    }
+}
+
+/// Removes a cgroup with its children, after killing what a failed test has left in it.
+fn remove_cgroup(dir: &Path) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.path().is_dir()).for_each(|entry| remove_cgroup(&entry.path()));
+    let processes = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    processes.lines().filter_map(|pid| pid.parse().ok()).for_each(|pid| kill(pid, "KILL"));
+    let since = Instant::now();
+    while std::fs::remove_dir(dir).is_err() && dir.exists() && since.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -234,8 +316,28 @@ pub fn order(run: RunSpec) -> AttemptOrder {
         user: "ann".to_string(),
         annotations: BTreeMap::new(),
         gpu_milliwatts_max: None,
+        self_fence_ms: None,
+        signal: None,
         stop: None,
     }
+}
+
+/// The same order for another job.
+pub fn for_job(job: &str, order: AttemptOrder) -> AttemptOrder {
+    AttemptOrder { job: job.to_string(), ..order }
+}
+
+/// True if this process has root's rights. Otherwise the test is skipped with a message, and fails in CI, where a test that
+/// never runs would look like a protection that holds.
+pub fn is_root() -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    let is_waived = std::env::var_os("MUSTER_TESTS_WITHOUT_ROOT").is_some();
+    assert!(!is_ci || is_waived, "this test needs root; set MUSTER_TESTS_WITHOUT_ROOT=1 where CI has no root");
+    eprintln!("skipped: this test needs root");
+    false
 }
 
 pub fn script(text: &str) -> RunSpec {

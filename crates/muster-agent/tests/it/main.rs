@@ -4,8 +4,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod contract;
+mod events;
 mod harness;
+mod hostile;
+mod images;
+mod isolation;
 mod restart;
 mod runner;
+mod self_fence;
 mod simulated;
+mod site_programs;
 mod stopping;
+mod unkillable;

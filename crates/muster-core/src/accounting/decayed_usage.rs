@@ -123,45 +123,45 @@ mod tests {
     use crate::time::HOUR;
 
     #[test]
-    fn a_day_forgets_what_it_should() {
+    fn usage_decays_by_the_configured_fraction_in_a_day() {
         for milli in 1..1_000 {
-            let wanted = ONE * u128::from(1_000 - milli) / 1_000;
-            let off = decay_factor(DAY, half_life_ms(milli)).abs_diff(wanted);
+            let expected = ONE * u128::from(1_000 - milli) / 1_000;
+            let off = decay_factor(DAY, half_life_ms(milli)).abs_diff(expected);
             assert!(off < ONE / 100_000_000, "{milli} thousandths: {off} parts of 2^64 off");
         }
     }
 
     #[test]
-    fn half_lives_are_those_of_the_books() {
+    fn half_life_follows_from_the_decay_per_day() {
         let cases = [(1, 59_857_967_449), (250, 208_173_961), (500, DAY), (750, DAY / 2), (999, 8_669_664)];
         for (milli, ms) in cases {
             assert!(half_life_ms(milli).abs_diff(ms) <= 10, "{milli}: {} is not {ms}", half_life_ms(milli));
         }
         let all = (1..=1_000).map(half_life_ms);
-        assert!(all.is_sorted_by(|a, b| a > b), "who forgets more has the shorter half-life");
-        assert_eq!((half_life_ms(1_000), half_life_ms(u32::MAX)), (1, 1), "all of it is forgotten at once");
+        assert!(all.is_sorted_by(|a, b| a > b), "a larger decay gives a shorter half-life");
+        assert_eq!((half_life_ms(1_000), half_life_ms(u32::MAX)), (1, 1), "all usage decays at once");
     }
 
     /// In thousandths of a GPU.
-    fn milli(recent: DecayedUsage, held: u64, hours: i64) -> u64 {
-        (recent.micro_gpus(held * 1_000, Timestamp(hours * HOUR), 24 * HOUR) + 500) / 1_000
+    fn milli(usage: DecayedUsage, held: u64, hours: i64) -> u64 {
+        (usage.micro_gpus(held * 1_000, Timestamp(hours * HOUR), 24 * HOUR) + 500) / 1_000
     }
 
     #[test]
-    fn the_past_counts_half_after_each_half_life() {
-        let mut recent = DecayedUsage::default();
-        assert_eq!(milli(recent, 8, 24), 4_000);
-        assert_eq!(milli(recent, 8, 48), 6_000);
-        assert_eq!(milli(recent, 8, 12), 2_343);
-        assert_eq!(milli(recent, 8, 24 * 40), 8_000);
-        recent.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
-        assert_eq!(milli(recent, 0, 24), 4_000);
-        assert_eq!(milli(recent, 0, 48), 2_000);
-        assert_eq!(milli(recent, 0, 24 * 40), 0);
+    fn past_usage_halves_after_each_half_life() {
+        let mut usage = DecayedUsage::default();
+        assert_eq!(milli(usage, 8, 24), 4_000);
+        assert_eq!(milli(usage, 8, 48), 6_000);
+        assert_eq!(milli(usage, 8, 12), 2_343);
+        assert_eq!(milli(usage, 8, 24 * 40), 8_000);
+        usage.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
+        assert_eq!(milli(usage, 0, 24), 4_000);
+        assert_eq!(milli(usage, 0, 48), 2_000);
+        assert_eq!(milli(usage, 0, 24 * 40), 0);
     }
 
     #[test]
-    fn steps_in_between_change_nothing() {
+    fn advancing_in_steps_equals_advancing_at_once() {
         for step_ms in [1, 997, 9_000, 60_000, HOUR] {
             let steps = (24 * HOUR / step_ms).min(200_000);
             let (mut stepwise, end) = (DecayedUsage::default(), Timestamp(steps * step_ms));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_held_after_all_is_taken_back() {
+    fn take_back_subtracts_unused_gpu_time() {
         let (mut counted, mut held) = (DecayedUsage::default(), DecayedUsage::default());
         counted.advance(8_000, Timestamp(30 * HOUR), 24 * HOUR);
         counted.take_back(3_000, 6 * HOUR, 24 * HOUR);
@@ -183,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn many_steps_forget_as_one_does() {
-        let mut recent = DecayedUsage::default();
-        recent.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
-        (1..=24 * 3_600).for_each(|second| recent.advance(0, Timestamp(24 * HOUR + second * 1_000), 24 * HOUR));
-        assert!(recent.micro_gpus(0, Timestamp(48 * HOUR), 24 * HOUR).abs_diff(2_000_000) <= 2);
+    fn decay_in_many_steps_equals_decay_in_one() {
+        let mut usage = DecayedUsage::default();
+        usage.advance(8_000, Timestamp(24 * HOUR), 24 * HOUR);
+        (1..=24 * 3_600).for_each(|second| usage.advance(0, Timestamp(24 * HOUR + second * 1_000), 24 * HOUR));
+        assert!(usage.micro_gpus(0, Timestamp(48 * HOUR), 24 * HOUR).abs_diff(2_000_000) <= 2);
     }
 }

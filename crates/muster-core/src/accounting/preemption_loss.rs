@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn damage_is_forgiven_evenly_within_a_day() {
+    fn preemption_loss_drains_linearly_at_the_daily_limit() {
         let mut loss = PreemptionLoss::default();
         loss.add(1_000, 2_000, Timestamp(0));
         let cases = [(0, 1_000), (DAY / 4, 500), (DAY / 2, 0), (DAY, 0)];

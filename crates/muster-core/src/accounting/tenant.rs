@@ -176,7 +176,7 @@ mod tests {
     use crate::time::DAY;
 
     #[test]
-    fn members_are_remembered_as_long_as_their_usage_and_not_less_than_usual() {
+    fn idle_members_are_removed_once_usage_decayed_by_the_longer_half_life() {
         for (decay_milli_per_day, stays) in [(0, false), (1, true), (500, false), (1_000, false)] {
             let config = TenantConfig { decay_milli_per_day, ..TenantConfig::unlimited("red") };
             let mut tenant = Tenant::new("red".parse().unwrap(), config);
@@ -185,7 +185,7 @@ mod tests {
             let end = LeaseEnd { charged_until: Timestamp(DAY), released_at: Timestamp(DAY) };
             tenant.give_back("ada", (demand, Timestamp(0)), end, 7 * DAY);
             tenant.forget_idle(Timestamp(10 * DAY), 7 * DAY);
-            assert!(tenant.members.contains_key("ada"), "ten days are not long ago");
+            assert!(tenant.members.contains_key("ada"), "usage of ten days ago has not decayed");
             tenant.forget_idle(Timestamp(400 * DAY), 7 * DAY);
             assert_eq!(tenant.members.contains_key("ada"), stays, "{decay_milli_per_day} thousandths a day");
         }

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ranges_are_remembered_and_no_more() {
+    fn hits_count_only_the_newest_starts() {
         let mut calibration = ForecastCalibration::default();
         let range = StartRange { from: Timestamp(0), to: Timestamp(10) };
         (0..700).for_each(|_| calibration.add(range, Timestamp(5)));
@@ -108,20 +108,20 @@ mod tests {
     }
 
     #[test]
-    fn a_poor_record_is_not_told_until_it_is_better() {
+    fn ranges_are_unreliable_while_most_recent_starts_miss_them() {
         let mut calibration = ForecastCalibration::default();
         let range = StartRange { from: Timestamp(0), to: Timestamp(10) };
-        assert!(calibration.is_reliable(), "none was told yet");
+        assert!(calibration.is_reliable(), "no start is recorded yet");
         (0..5).for_each(|_| calibration.add(range, Timestamp(11)));
-        assert!(!calibration.is_reliable(), "none of five was right");
+        assert!(!calibration.is_reliable(), "none of five starts was inside");
         (0..5).for_each(|_| calibration.add(range, Timestamp(5)));
-        assert!(calibration.is_reliable(), "half of ten were right");
+        assert!(calibration.is_reliable(), "half of ten starts were inside");
         (0..100).for_each(|_| calibration.add(range, Timestamp(5)));
-        assert_eq!(calibration.recent_hits(), (20, 20), "what is long past no longer counts");
+        assert_eq!(calibration.recent_hits(), (20, 20), "older starts no longer count");
     }
 
     #[test]
-    fn ranges_are_right_four_times_in_five_whatever_is_told() {
+    fn four_in_five_starts_are_inside_whatever_the_forecast_error() {
         for times in [1, 3, 9] {
             let mut calibration = ForecastCalibration::default();
             let mut seed = 1u64;

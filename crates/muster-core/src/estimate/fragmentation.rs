@@ -6,7 +6,7 @@
 //! * **residual**: arriving tasks fill a device in partial use, and a remainder that is too small for every task stays;
 //! * **stranded**: the node runs out of cores or memory before it runs out of devices;
 //! * **gang slots**: tasks with several devices leave no remainder, so a slot for one is worth what other tasks would
-//!   waste;
+//!   strand;
 //! * **wrong model**: tasks that request another model cannot use the device at all, however many arrive.
 //!
 //! The model of a node depends neither on other nodes nor on time, so a value stays valid until the node or the
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_stays_unless_something_that_fits_comes_in_time() {
+    fn residual_is_lost_unless_a_fitting_task_arrives() {
         let model = of(&[demand(1, 800, 1, 0.9), demand(1, 200, 1, 0.1)]);
         // One arrival in ten fits 200, and the remainder is given up at one in fifty: 200 × 0.02 / 0.12.
         assert!((model.residual[200] - 200.0 * 0.02 / 0.12).abs() < 1e-9);
@@ -328,21 +328,21 @@ mod tests {
     }
 
     #[test]
-    fn a_small_task_goes_into_the_hole_that_a_large_one_left() {
+    fn a_small_task_prefers_the_residual_of_a_used_device() {
         let model = of(&[demand(1, 800, 1, 0.9), demand(1, 200, 1, 0.1)]);
         let before = model.expected_milli(free(32, &[200, 1_000]));
-        let into_the_hole = model.expected_milli(free(31, &[0, 1_000])) - before;
-        let into_a_whole_one = model.expected_milli(free(31, &[200, 800])) - before;
-        assert!(into_the_hole < into_a_whole_one, "{into_the_hole} {into_a_whole_one}");
+        let on_used_device = model.expected_milli(free(31, &[0, 1_000])) - before;
+        let on_idle_device = model.expected_milli(free(31, &[200, 800])) - before;
+        assert!(on_used_device < on_idle_device, "{on_used_device} {on_idle_device}");
     }
 
     #[test]
-    fn without_cores_devices_are_wasted() {
+    fn devices_are_stranded_without_cores() {
         let model = of(&[demand(1, 1_000, 4, 0.5), demand(1, 1_000, 12, 0.5)]);
-        let waste = |cores| model.expected_milli(free(cores, &[1_000; 8]));
-        assert!(waste(0) > 7_800.0 && waste(32) > 3_300.0 && waste(64) < 1_000.0 && waste(128) < 200.0);
+        let expected = |cores| model.expected_milli(free(cores, &[1_000; 8]));
+        assert!(expected(0) > 7_800.0 && expected(32) > 3_300.0 && expected(64) < 1_000.0 && expected(128) < 200.0);
         // A core is worth more where cores are scarce.
-        assert!(waste(40) - waste(44) > 10.0 * (waste(96) - waste(100)));
+        assert!(expected(40) - expected(44) > 10.0 * (expected(96) - expected(100)));
     }
 
     #[test]
@@ -356,13 +356,13 @@ mod tests {
     }
 
     #[test]
-    fn more_of_a_resource_never_feeds_less() {
+    fn filled_capacity_never_decreases_with_more_of_a_resource() {
         let model = of(&[demand(1, 1_000, 2, 0.5), demand(1, 100, 16, 0.5)]);
         assert!(model.cpu.filled.is_sorted(), "{:?}", model.cpu.filled);
     }
 
     #[test]
-    fn what_asks_for_less_than_a_step_is_counted_for_what_it_is() {
+    fn requests_smaller_than_a_step_are_counted_exactly() {
         // 128 steps of 8 GiB each; tasks of 1 GiB and half a device.
         let mix = [demand(1, 500, 1, 1.0)];
         let model = FragmentationModel::of(&mix, NodeFree { cpus: 4_096, memory_mib: 1 << 20, devices: &[] });
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_ask_for_none_of_it_do_not_starve() {
+    fn devices_are_not_stranded_for_tasks_that_request_no_cores() {
         let model = of(&[demand(1, 1_000, 0, 1.0)]);
         assert_eq!(model.cpu.stranded(8_000.0, 0.0), 0.0);
         let model = of(&[demand(1, 1_000, 0, 0.9), demand(1, 1_000, 8, 0.1)]);
@@ -380,21 +380,21 @@ mod tests {
     }
 
     #[test]
-    fn a_place_for_a_large_task_is_worth_something() {
+    fn a_task_costs_more_where_it_breaks_a_gang_slot() {
         let model = of(&[demand(1, 700, 1, 0.9), demand(8, 1_000, 8, 0.1)]);
-        let taken_from = |devices: &[u32], left: &[u32]| {
-            model.expected_milli(free(63, left)) - model.expected_milli(free(64, devices))
+        let cost = |before: &[u32], after: &[u32]| {
+            model.expected_milli(free(63, after)) - model.expected_milli(free(64, before))
         };
-        let of_an_empty_node = taken_from(&[1_000; 8], &[300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000]);
-        let of_one_in_use = taken_from(
+        let on_idle_node = cost(&[1_000; 8], &[300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000]);
+        let on_used_node = cost(
             &[300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000],
             &[300, 300, 1_000, 1_000, 1_000, 1_000, 1_000, 1_000],
         );
-        assert!(of_one_in_use < of_an_empty_node, "{of_one_in_use} {of_an_empty_node}");
+        assert!(on_used_node < on_idle_node, "{on_used_node} {on_idle_node}");
     }
 
     #[test]
-    fn a_model_that_few_can_use_is_taken_first() {
+    fn a_device_that_fewer_tasks_can_use_costs_less() {
         let other = TaskClass { suits: false, ..demand(1, 1_000, 1, 0.5) };
         let for_all = of(&[demand(1, 1_000, 1, 0.5), demand(1, 1_000, 1, 0.5)]);
         let for_half = of(&[demand(1, 1_000, 1, 0.5), other]);
@@ -405,13 +405,13 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_known_all_nodes_are_alike() {
+    fn without_gpu_tasks_only_residuals_count() {
         let model = of(&[demand(0, 0, 4, 1.0)]);
         assert_eq!(model.expected_milli(free(0, &[1_000, 300])), 300.0);
     }
 
     #[test]
-    fn the_normal_excess_is_that_of_the_tables() {
+    fn mean_excess_matches_published_values() {
         for (level, excess) in [(-2.0, 2.008_49), (0.0, 0.398_94), (1.0, 0.083_32), (3.0, 0.000_38)] {
             assert!((mean_excess(level) - excess).abs() < 1e-5, "{level}");
         }

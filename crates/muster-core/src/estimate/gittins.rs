@@ -230,7 +230,7 @@ mod tests {
     use crate::time::{DAY, HOUR, MINUTE, SECOND};
 
     #[test]
-    fn spans_are_two_to_a_doubling() {
+    fn each_doubling_of_runtime_has_two_spans() {
         for at in 0..SPANS {
             assert_eq!(span(begin_ms(at)), at, "the begin of {at}");
             assert!(at == 0 || span(begin_ms(at) - 1) == at - 1, "just before {at}");
@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_as_long_as_is_usual_or_as_long_again() {
+    fn no_history_gives_the_default_or_the_elapsed_runtime() {
         let history = ClassHistory::default();
         assert_eq!(expected(&history, Timestamp(0)).remaining_ms(None, 0), HOUR);
         assert_eq!(expected(&history, Timestamp(0)).remaining_ms(None, DAY), DAY);
     }
 
     #[test]
-    fn the_nearest_tell_the_most() {
+    fn the_nearest_neighbours_weigh_most() {
         let mut history = ClassHistory::default();
         for number in 0..40 {
             history.add_submitted();
@@ -263,11 +263,11 @@ mod tests {
         let (among_short, among_long) = (expected.remaining_ms(Some(10), 0), expected.remaining_ms(Some(30), 0));
         assert!((30 * SECOND..3 * MINUTE).contains(&among_short), "{among_short}");
         assert!(among_long > 10 * among_short, "{among_long}");
-        assert!(expected.remaining_ms(Some(10), HOUR) > HOUR, "who outlives all like it is long");
+        assert!(expected.remaining_ms(Some(10), HOUR) > HOUR, "the estimate grows for a job that outlived its class");
     }
 
     #[test]
-    fn who_still_runs_tells_that_it_takes_longer() {
+    fn running_jobs_raise_the_estimate() {
         let mut history = ClassHistory::default();
         for number in 0..9 {
             history.add_submitted();
@@ -277,13 +277,13 @@ mod tests {
                 number => history.add_started(number, Timestamp(0)),
             }
         }
-        let at_first = expected(&history, Timestamp(SECOND)).remaining_ms(Some(4), 0);
+        let early = expected(&history, Timestamp(SECOND)).remaining_ms(Some(4), 0);
         let later = expected(&history, Timestamp(DAY)).remaining_ms(Some(4), 0);
-        assert!(later > 3 * at_first, "{at_first}, then {later}");
+        assert!(later > 3 * early, "{early}, then {later}");
     }
 
     #[test]
-    fn only_so_many_are_remembered() {
+    fn history_is_bounded() {
         let mut history = ClassHistory::default();
         (0..RECORDS_MAX + 10).for_each(|_| assert!(history.add_submitted() < u64::MAX));
         assert_eq!((history.first, history.records.len()), (10, RECORDS_MAX));

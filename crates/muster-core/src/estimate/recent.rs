@@ -41,10 +41,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_past_is_told_by_the_middle_and_the_longest() {
+    fn median_and_longest_of_recent_runtimes() {
         let mut runtimes = RecentRuntimes::default();
         [50, 10].into_iter().for_each(|ms| runtimes.add(ms));
-        assert_eq!(runtimes.median_and_longest_ms(), None, "two are too few");
+        assert_eq!(runtimes.median_and_longest_ms(), None, "two runtimes are too few");
         runtimes.add(30);
         assert_eq!(runtimes.median_and_longest_ms(), Some((30, 50)));
         (0..RecentRuntimes::KEPT).for_each(|_| runtimes.add(7));

@@ -62,6 +62,20 @@ impl<'a> RuntimeModel<'a> {
         of_type().or_else(of_user).or_else(of_tenant).or_else(|| cluster_median_and_longest_ms(self.cluster))
     }
 
+    /// The usual runtime of a job, for forecasts: the median of its history, or half of the longest possible runtime.
+    pub fn usual_ms(&self, job_name: &str, limit_ms: Option<i64>) -> i64 {
+        match self.median_and_longest_ms(job_name) {
+            Some((median, _)) => median.min(limit_ms.unwrap_or(i64::MAX)),
+            None => limit_ms.unwrap_or(self.default_ms) / 2,
+        }
+    }
+
+    /// The longest runtime of a job, for forecasts: its time limit, or the longest runtime of its history.
+    pub fn longest_ms(&self, job_name: &str, limit_ms: Option<i64>) -> i64 {
+        let longest_known = || self.median_and_longest_ms(job_name).map(|(_, longest)| longest);
+        limit_ms.or_else(longest_known).unwrap_or(self.default_ms)
+    }
+
     /// Remaining time of the user's jobs that request `gpu_milli` thousandths of GPUs.
     pub(crate) fn remaining(&self, gpu_milli: u64, now: Timestamp) -> RemainingModel<'a> {
         let class = self.user.and_then(|user| user.classes.get(&gpu_milli));

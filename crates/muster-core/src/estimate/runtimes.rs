@@ -1,4 +1,4 @@
-//! Recent runtimes of a tenant's jobs by job type: the levels that a forecast falls back to.
+//! Recent runtimes of a tenant's jobs by job type: the levels that an estimate falls back to.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_used_longest_ago_makes_room() {
+    fn the_least_recently_used_job_type_is_dropped() {
         let mut runtimes = TenantRuntimes::default();
         let name = |index: usize| format!("{}x", "a".repeat(index + 1));
         for index in 0..=TYPES_MAX {

@@ -12,8 +12,9 @@ use crate::facts::plan::{Plan, RejectedPart};
 use crate::facts::verdict::Reason;
 use crate::gpu::device::GpuStatus;
 use crate::ids::{JobId, NodeId, TenantId};
+use crate::objects::enrolment::JoinToken;
 use crate::objects::job::{Exit, JobSpec, Outcome};
-use crate::objects::node::{NodeFacts, NodeStatus};
+use crate::objects::node::{NodeFacts, NodeStatus, Sight};
 use crate::objects::policy::{JobAnswer, PolicyBundle, PolicyScope, RetryAnswer, TenantLimit};
 use crate::objects::settings::Settings;
 use crate::objects::start_range::StartRange;
@@ -141,11 +142,28 @@ pub enum Command {
         node: NodeId,
         gpu: u8,
     },
-    /// Drain, hold, fence or return a node.
+    /// Drain, hold, fence or return a node. A word of one axis leaves the other axis unchanged, except that a return
+    /// lifts a fence.
     SetNodeState {
         node: NodeId,
         status: NodeStatus,
         why: String,
+    },
+    /// The leader hears a node, or has not heard it for a while.
+    SetNodeSight {
+        node: NodeId,
+        sight: Sight,
+        /// Time since its last report, by the leader's monotonic clock; 0 if it is seen.
+        silent_ms: i64,
+        /// Attempts that existed when the silence was measured and whose self-fence it proves. An attempt that was
+        /// placed meanwhile is not among them.
+        fenced: Vec<(JobId, u32)>,
+    },
+    /// The health program of a node has run.
+    ReportHealth {
+        node: NodeId,
+        /// How it failed; `None` if the node is healthy.
+        failure: Option<String>,
     },
     /// Remove a node without live attempts.
     RemoveNode {
@@ -194,6 +212,13 @@ pub enum Command {
         job: JobId,
         attempt: u32,
         report: TaskReport,
+    },
+    /// Run a program inside a running job, or copy files. The server does so once this is in the audit log.
+    EnterJob {
+        job: JobId,
+        entry: JobEntry,
+        /// The command line or the path, for the audit log.
+        detail: String,
     },
     /// Time has passed: wake jobs, and end what has expired (time limits, claims, windows, cooling periods).
     Tick,
@@ -252,6 +277,21 @@ pub enum Command {
     },
     RevokeToken {
         id: String,
+    },
+    /// Let a new node enrol.
+    AddJoinToken {
+        /// Contains the hash, never the secret.
+        token: Box<JoinToken>,
+    },
+    /// Enrol a node with a join token, whose secret the server has checked.
+    EnrolNode {
+        node: NodeId,
+        /// Id of the token.
+        token: String,
+    },
+    /// Record the CA that signs the certificates of agents.
+    ChooseClusterCa {
+        fingerprint: String,
     },
 }
 
@@ -320,10 +360,23 @@ pub enum TaskReport {
     /// The processes are gone.
     Ended {
         exit: Exit,
-        /// They had been ordered to stop before. Separates work that finished just in time from work cut short.
+        /// The processes had been ordered to stop before. Separates work that finished in time from work cut short.
         stopped: bool,
-        /// Time since they were gone, by the clock of the node; `None` if it was not observed.
+        /// Time since the processes were gone, by the clock of the node; `None` if their end was not observed.
         ended_ms_ago: Option<i64>,
+    },
+    /// The prolog of the node failed, so no task ran there.
+    PrologFailed {
+        why: String,
+    },
+    /// The epilog of the node failed after the last process was gone.
+    EpilogFailed {
+        why: String,
+    },
+    /// Processes survive SIGKILL.
+    Unkillable {
+        /// Pids, commands and states, for people.
+        processes: String,
     },
 }
 
@@ -351,9 +404,9 @@ pub enum Answer {
 pub enum JobsOnGpu {
     #[default]
     Keep,
-    /// They are stopped and queue again.
+    /// The jobs are stopped and queue again.
     Requeue,
-    /// They are stopped and do not run again.
+    /// The jobs are stopped and do not run again.
     Stop,
 }
 
@@ -377,6 +430,8 @@ impl Command {
             Command::ChangeTenant { id, .. } => ("tenant.change", id.to_string()),
             Command::DeleteTenant { id } => ("tenant.delete", id.to_string()),
             Command::SetNodeState { node, .. } => ("node.state", node.to_string()),
+            // By a simulated person only: the leader acts as the system.
+            Command::SetNodeSight { node, .. } => ("node.sight", node.to_string()),
             Command::RemoveNode { node } => ("node.remove", node.to_string()),
             Command::OpenWindow { window } => ("window.open", window.name.clone()),
             Command::CloseWindow { name } => ("window.close", name.clone()),
@@ -390,6 +445,7 @@ impl Command {
             Command::ReleaseJob { job } => ("job.release", job.to_string()),
             Command::RequeueJob { job } => ("job.requeue", job.to_string()),
             Command::ChangeJob { job, .. } => ("job.change", job.to_string()),
+            Command::EnterJob { job, entry, detail } => (entry.act(), format!("{job}: {detail}")),
             // By a person; agents act as the system, whose commands are not audited.
             Command::RegisterNode { node, .. } => ("node.register", node.to_string()),
             Command::DeclareNode { node, .. } => ("node.declare", node.to_string()),
@@ -402,9 +458,14 @@ impl Command {
                 ("gpu.health", format!("{node}/gpu-{gpu} (jobs: {})", jobs.as_str()))
             }
             Command::PartitionGpu { node, gpu, .. } => ("gpu.partition", format!("{node}/gpu-{gpu}")),
+            Command::AddJoinToken { token } => ("node.token", token.node.as_ref().map_or("", NodeId::as_str).to_string()),
             Command::SubmitJob(_)
+            // Agents and servers send these as the system; the events name node, token and CA.
+            | Command::EnrolNode { .. }
+            | Command::ChooseClusterCa { .. }
             | Command::AdoptPlan { .. }
             | Command::ReportTask { .. }
+            | Command::ReportHealth { .. }
             | Command::NoteRefusal { .. }
             | Command::NoteForecast { .. }
             | Command::NoteWaits { .. }
@@ -412,6 +473,25 @@ impl Command {
             | Command::Tick => return None,
         };
         Some(act)
+    }
+}
+
+/// Why a person enters a running job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobEntry {
+    Exec,
+    CopyIn,
+    CopyOut,
+}
+
+impl JobEntry {
+    /// As in the audit log.
+    pub fn act(self) -> &'static str {
+        match self {
+            JobEntry::Exec => "job.exec",
+            JobEntry::CopyIn => "job.copy-in",
+            JobEntry::CopyOut => "job.copy-out",
+        }
     }
 }
 

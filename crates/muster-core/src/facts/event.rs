@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::command::{ArraySpec, IdempotencyKey, JobChange};
 use crate::facts::verdict::Reason;
-use crate::gpu::device::{DeclaredHealth, GpuHealth, GpuStatus};
-use crate::gpu::partition::MigInstance;
+use crate::gpu::device::{DeclaredHealth, GpuHealth, GpuStatus, MigInstance};
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::objects::charge::Charge;
 use crate::objects::charge::HeldResources;
 use crate::objects::demand::Demand;
-use crate::objects::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, StopCause};
-use crate::objects::node::{NodeFacts, NodeStatus};
+use crate::objects::enrolment::JoinToken;
+use crate::objects::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, SelfFence, StopCause};
+use crate::objects::node::{NodeFacts, NodeStatus, Service, Sight};
 use crate::objects::policy::{BundleVersion, JobAnswer, RetryAnswer, TenantLimit};
 use crate::objects::score::Score;
 use crate::objects::settings::Settings;
@@ -100,6 +100,9 @@ pub enum Event {
         /// Quota usage without power; absent in journals of earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held: Option<Demand>,
+        /// Set if its nodes end it by themselves when no leader hears them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        self_fence: Option<SelfFence>,
         at: Timestamp,
     },
     /// A node reported that its tasks of an attempt run.
@@ -130,6 +133,26 @@ pub enum Event {
         /// When its processes were gone, if the node knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended_at: Option<Timestamp>,
+        /// The prolog of the node failed, so no task ran there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        prolog_failed: bool,
+        at: Timestamp,
+    },
+    /// The time limit of a job ends soon: its tasks get the early signal.
+    AttemptSignalled {
+        job: JobId,
+        attempt: u32,
+        /// Number of the signal.
+        signal: i32,
+        at: Timestamp,
+    },
+    /// Processes of an attempt survive SIGKILL. It keeps its leases until they are gone.
+    AttemptUnkillable {
+        job: JobId,
+        attempt: u32,
+        node: NodeId,
+        /// Pids, commands and states, for people.
+        processes: String,
         at: Timestamp,
     },
     /// An attempt ended on all its nodes. Its leases end, its usage is charged, and the job enters `next`.
@@ -248,11 +271,39 @@ pub enum Event {
         by: String,
         at: Timestamp,
     },
+    /// Of earlier releases, in which a node had one status: service and sight are recorded apart now.
     NodeStateChanged {
         node: NodeId,
         status: NodeStatus,
         by: String,
         why: String,
+        at: Timestamp,
+    },
+    /// An operator drained, held or returned a node.
+    NodeServiceChanged {
+        node: NodeId,
+        service: Service,
+        by: String,
+        why: String,
+        at: Timestamp,
+    },
+    /// A node fell silent, was fenced, or is heard again.
+    NodeSightChanged {
+        node: NodeId,
+        sight: Sight,
+        /// Last report of the node that the leader knows of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        silent_since: Option<Timestamp>,
+        by: String,
+        why: String,
+        at: Timestamp,
+    },
+    /// The health program of a node failed, or succeeds again.
+    NodeHealthChanged {
+        node: NodeId,
+        /// How it failed; `None` if the node is healthy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
         at: Timestamp,
     },
     NodeRemoved {
@@ -338,6 +389,30 @@ pub enum Event {
         id: String,
         at: Timestamp,
     },
+    /// An operator made a join token for a new node.
+    JoinTokenAdded {
+        token: Box<JoinToken>,
+        at: Timestamp,
+    },
+    /// A join token can no longer be used: it expired unused, or the CA of the cluster was replaced.
+    JoinTokenEnded {
+        id: String,
+        why: String,
+        at: Timestamp,
+    },
+    /// The agent of a node used a join token and has a certificate. A former enrolment of the node ends.
+    NodeEnrolled {
+        node: NodeId,
+        /// Id of the token, and from now on of the enrolment.
+        token: String,
+        at: Timestamp,
+    },
+    /// The CA that signs the certificates of agents was recorded.
+    ClusterCaChosen {
+        /// SHA-256 of its certificate, in hexadecimal.
+        fingerprint: String,
+        at: Timestamp,
+    },
     /// An administrative act, done or refused.
     Acted {
         /// Name of the actor.
@@ -373,7 +448,7 @@ pub struct PreemptionReceipt {
     /// The preemptor.
     pub by: JobId,
     /// When the victim was ordered to save its work and stop.
-    pub asked_at: Timestamp,
+    pub stop_ordered_at: Timestamp,
     /// Last checkpoint of the victim, if any.
     #[serde(default)]
     pub saved_at: Option<Timestamp>,
@@ -392,7 +467,7 @@ pub enum NextPhase {
         why: String,
     },
     Queued {
-        because: RequeueCause,
+        cause: RequeueCause,
         /// Not placed before this time.
         #[serde(default)]
         wakes_at: Option<Timestamp>,
@@ -415,6 +490,8 @@ pub enum RequeueCause {
     Restarted,
     /// An operator's requeue, a lost node, or a failed launch.
     Requeued,
+    /// The prolog of a node failed. Counts against no limit of the job.
+    NodeFault,
 }
 
 impl Event {
@@ -436,6 +513,8 @@ impl Event {
             Event::AttemptStarted { .. } => "AttemptStarted",
             Event::AttemptStopping { .. } => "AttemptStopping",
             Event::NodePartEnded { .. } => "NodePartEnded",
+            Event::AttemptSignalled { .. } => "AttemptSignalled",
+            Event::AttemptUnkillable { .. } => "AttemptUnkillable",
             Event::AttemptEnded { .. } => "AttemptEnded",
             Event::CheckpointSaved { .. } => "CheckpointSaved",
             Event::StartForecast { .. } => "StartForecast",
@@ -450,6 +529,9 @@ impl Event {
             Event::NodeDeclared { .. } => "NodeDeclared",
             Event::NodeLabelled { .. } => "NodeLabelled",
             Event::NodeStateChanged { .. } => "NodeStateChanged",
+            Event::NodeServiceChanged { .. } => "NodeServiceChanged",
+            Event::NodeSightChanged { .. } => "NodeSightChanged",
+            Event::NodeHealthChanged { .. } => "NodeHealthChanged",
             Event::NodeRemoved { .. } => "NodeRemoved",
             Event::GpuHealthChanged { .. } => "GpuHealthChanged",
             Event::GpuPartitioned { .. } => "GpuPartitioned",
@@ -461,6 +543,10 @@ impl Event {
             Event::RetryAnswered { .. } => "RetryAnswered",
             Event::TokenAdded { .. } => "TokenAdded",
             Event::TokenRevoked { .. } => "TokenRevoked",
+            Event::JoinTokenAdded { .. } => "JoinTokenAdded",
+            Event::JoinTokenEnded { .. } => "JoinTokenEnded",
+            Event::NodeEnrolled { .. } => "NodeEnrolled",
+            Event::ClusterCaChosen { .. } => "ClusterCaChosen",
             Event::Acted { .. } => "Acted",
             Event::Forgotten { .. } => "Forgotten",
         }

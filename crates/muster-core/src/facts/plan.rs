@@ -111,6 +111,8 @@ pub enum Rejection {
     ScoreOutOfBounds,
     /// The plan backfills the job revocably, and the job may not be preempted.
     NotRevocable,
+    /// The plan backfills the job on an estimate (an expected runtime, or revocably), and the job has a time limit.
+    EstimateDespiteTimeLimit,
     Window,
     ArrayLimit,
     Quota,
@@ -139,7 +141,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    pub const ALL: [Rejection; 28] = [
+    pub const ALL: [Rejection; 29] = [
         Rejection::NotReady,
         Rejection::TakenTwice,
         Rejection::Policy,
@@ -148,6 +150,7 @@ impl Rejection {
         Rejection::ExpectedRuntimeOutOfBounds,
         Rejection::ScoreOutOfBounds,
         Rejection::NotRevocable,
+        Rejection::EstimateDespiteTimeLimit,
         Rejection::Window,
         Rejection::ArrayLimit,
         Rejection::Quota,
@@ -181,6 +184,7 @@ impl Rejection {
             Rejection::ExpectedRuntimeOutOfBounds => "expected-runtime-out-of-bounds",
             Rejection::ScoreOutOfBounds => "score-out-of-bounds",
             Rejection::NotRevocable => "not-revocable",
+            Rejection::EstimateDespiteTimeLimit => "estimate-despite-time-limit",
             Rejection::Window => "window",
             Rejection::ArrayLimit => "array-limit",
             Rejection::Quota => "quota",

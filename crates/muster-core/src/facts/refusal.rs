@@ -76,9 +76,9 @@ pub enum Refusal {
     #[error("the job requests {} {}; the limit per user of tenant `{tenant}` is {}", excess.wanted, excess.resource.phrase(), excess.limit)]
     OverUserQuota { tenant: TenantId, excess: Excess },
     /// The priority is above the actor's priority ceiling.
-    #[error("priority {asked} is above the ceiling of {}, {}", ceiling.priority, ceiling_source(ceiling.source, tenant))]
+    #[error("priority {requested} is above the ceiling of {}, {}", ceiling.priority, ceiling_source(ceiling.source, tenant))]
     OverPriorityCeiling {
-        asked: u32,
+        requested: u32,
         ceiling: PriorityCeiling,
         /// The tenant of the job.
         tenant: TenantId,
@@ -130,6 +130,17 @@ pub enum Refusal {
     /// A report about an attempt that is not active on the node.
     #[error("`{job}` has no attempt {attempt} on `{node}`")]
     StaleReport { job: JobId, attempt: u32, node: NodeId },
+    /// The join token was used, has expired or never existed; which of them is not said, because the caller is unknown.
+    #[error("the join token cannot be used: it was used before, has expired, or is not of this cluster")]
+    JoinTokenUnusable { id: String },
+    #[error("the join token is for the node `{only}`, not for `{node}`")]
+    JoinTokenOfAnotherNode { node: NodeId, only: NodeId },
+    /// A token for any node cannot take over the name of an enrolled node.
+    #[error("a node `{node}` has joined already")]
+    NodeEnrolled { node: NodeId },
+    /// The agents of the cluster trust another CA than this server has.
+    #[error("the agents of this cluster trust the CA {known}, this server has the CA {offered}")]
+    OtherClusterCa { known: String, offered: String },
     #[error("{what} is not supported by this version")]
     Unsupported { what: &'static str },
 }
@@ -170,6 +181,10 @@ impl Refusal {
             Refusal::WrongPhase { .. } => "wrong-phase",
             Refusal::DeadDependency { .. } => "dead-dependency",
             Refusal::StaleReport { .. } => "stale-report",
+            Refusal::JoinTokenUnusable { .. } => "join-token-unusable",
+            Refusal::JoinTokenOfAnotherNode { .. } => "join-token-of-another-node",
+            Refusal::NodeEnrolled { .. } => "node-enrolled",
+            Refusal::OtherClusterCa { .. } => "other-cluster-ca",
             Refusal::Unsupported { .. } => "unsupported",
         }
     }
@@ -197,30 +212,43 @@ impl Refusal {
                 excess.limit,
                 excess.resource.phrase()
             )),
-            Refusal::OverPriorityCeiling { asked, ceiling, tenant } => Some(format!(
+            Refusal::OverPriorityCeiling { requested, ceiling, tenant } => Some(format!(
                 "use at most {}, or ask an admin to raise the ceiling of the tenant (`muster tenant set {tenant} \
-                 --max-priority {asked}`) or an operator for a token with a grant (`muster token create … --tenant \
-                 {tenant} --max-priority {asked}`)",
+                 --max-priority {requested}`) or an operator for a token with a grant (`muster token create … --tenant \
+                 {tenant} --max-priority {requested}`)",
                 ceiling.priority
             )),
             Refusal::NotOwner { owner, .. } => {
-                Some(format!("ask `{owner}`, the tenant-admin of its tenant, or an operator: only they may change it"))
+                Some(format!("only `{owner}`, the tenant-admin of the job's tenant, operators and admins may change the job"))
             }
             Refusal::ReservedName { .. } => {
-                Some("choose another name: the audit log would show its acts as those of another actor".into())
+                Some("choose another name: under this name the audit log would attribute the token's actions to another actor".into())
             }
             Refusal::Infeasible { nearest, .. } => Some(nearest.clone()),
             Refusal::KeyReused { .. } => Some("send a new key with a new request".into()),
-            Refusal::TenantBusy { .. } => Some("cancel its jobs or wait for them".into()),
-            Refusal::GangsOff { .. } => Some("submit jobs of one task, or ask an operator".into()),
+            Refusal::TenantBusy { .. } => Some("cancel the tenant's jobs, or wait until they end".into()),
+            Refusal::GangsOff { .. } => Some(
+                "submit jobs of one task, or ask an admin to set `scheduler.enable_gang_scheduling` to true".into(),
+            ),
             Refusal::NodeJoined { .. } => {
-                Some("change its labels, taints or state instead, or set the health of a GPU to `unhealthy`".into())
+                Some("change the node's labels, taints or state instead, or set the health of a GPU to `unhealthy`".into())
             }
-            Refusal::NodeBusy { .. } => Some("drain it first, and wait for its jobs".into()),
-            Refusal::GpuBusy { .. } => Some("wait until it is idle; `muster gpus` shows the jobs that hold it".into()),
+            Refusal::NodeBusy { .. } => Some("drain the node first, and wait until its jobs end".into()),
+            Refusal::GpuBusy { .. } => Some("wait until the GPU is idle; `muster gpu ls` shows the jobs that hold it".into()),
+            Refusal::JoinTokenUnusable { .. } => Some("make a new one with `muster node token`".into()),
+            Refusal::JoinTokenOfAnotherNode { only, .. } => {
+                Some(format!("join with `--node {only}`, or make a token for this node with `muster node token --node NAME`"))
+            }
+            Refusal::NodeEnrolled { node } => Some(format!(
+                "choose another name with `--node NAME`; if the node was installed again, make a token for it with \
+                 `muster node token --node {node}`"
+            )),
+            Refusal::OtherClusterCa { .. } => Some(
+                "copy `tls/ca.pem` and `tls/ca.key` from the data folder of another server of the cluster".into(),
+            ),
             Refusal::QueueFull { .. } => Some("submit again later".into()),
             Refusal::TenantQueueFull { .. } => Some(
-                "wait for jobs to end or cancel some; an administrator raises `scheduler.max_jobs_per_tenant`".into(),
+                "wait until jobs end, cancel some, or ask an admin to raise `scheduler.max_jobs_per_tenant`".into(),
             ),
             _ => None,
         }

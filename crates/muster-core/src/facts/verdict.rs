@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{GpuId, JobId, TenantId};
+use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::objects::budget::{Budget, Spent};
 use crate::objects::tenant::Excess;
 use crate::time::{HOUR, Timestamp};
@@ -45,6 +45,13 @@ pub enum Reason {
     LocalityUnmet {
         /// For example `on one NUMA node`.
         locality: String,
+    },
+    /// Enough is free, but not on nodes with a container runtime, which the image of the job needs.
+    ContainerRuntime {
+        /// Nodes with a container runtime, in any state.
+        nodes: u32,
+        /// All nodes.
+        of_nodes: u32,
     },
     /// No eligible device has the requested share of a GPU free.
     Share {
@@ -106,8 +113,13 @@ pub enum Reason {
         #[serde(default)]
         gpus_alone: u32,
     },
-    /// Free capacity is reserved for a blocked job that is ahead.
-    Reservation { job: JobId },
+    /// Free capacity is reserved for a blocked job that is ahead, or claimed by a preemptor.
+    Reservation {
+        job: JobId,
+        /// The job has a claim. A preemptor need not be ahead in the queue.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        claimed: bool,
+    },
     /// Eligible nodes are booked by a window, for maintenance or another tenant.
     Window {
         window: String,
@@ -157,6 +169,27 @@ pub enum Reason {
     Infeasible { problem: String },
     /// It was submitted after the last planning round.
     Considering,
+    /// Its attempt may still run on a node that is silent. It waits for the node or for an operator's fence.
+    LostNode {
+        node: NodeId,
+        /// Last report of the node.
+        since: Timestamp,
+    },
+    /// Its attempt is on a node that is silent, and ends there by its self-fence deadline.
+    FencePending {
+        node: NodeId,
+        /// Last report of the node.
+        since: Timestamp,
+        /// When the attempt has provably ended and the job is requeued.
+        ends_at: Timestamp,
+    },
+    /// Processes of its attempt survive SIGKILL, so the attempt keeps its resources.
+    Unkillable {
+        node: NodeId,
+        /// Pids, commands and states.
+        processes: String,
+        since: Timestamp,
+    },
 }
 
 impl Reason {
@@ -165,6 +198,7 @@ impl Reason {
         match self {
             Reason::Capacity { .. } => "Capacity",
             Reason::Fragmented { .. } | Reason::GangFragmented { .. } | Reason::LocalityUnmet { .. } => "Fragmented",
+            Reason::ContainerRuntime { .. } => "ContainerRuntime",
             Reason::Share { needs_milli, free_milli, .. } if *free_milli >= u64::from(*needs_milli) => "Fragmented",
             Reason::Share { .. } => "Capacity",
             Reason::Partition { .. } => "Partition",
@@ -184,6 +218,9 @@ impl Reason {
             Reason::FairShare { .. } => "FairShare",
             Reason::Infeasible { .. } => "Infeasible",
             Reason::Considering => "Considering",
+            Reason::LostNode { .. } => "LostNode",
+            Reason::FencePending { .. } => "FencePending",
+            Reason::Unkillable { .. } => "Unkillable",
         }
     }
 
@@ -194,43 +231,57 @@ impl Reason {
                 let free = u64::from(*free_gpus);
                 format!("needs {}; {} {} free", gpus(*needs_gpus), many(free, "eligible GPU"), are(free))
             }
+            Reason::Capacity { needs_gpus: 0, short_of, .. } => format!("no node has enough free {short_of}"),
             Reason::Capacity { needs_gpus, short_of, .. } => {
-                format!("no node with {} free has enough {short_of} left", gpus(*needs_gpus))
+                format!("no node with {} free has enough free {short_of}", gpus(*needs_gpus))
             }
             Reason::Fragmented { needs_gpus, largest_block, free_gpus } => format!(
-                "needs {} on one node; the most free on one node is {largest_block} ({free_gpus} free in total)",
-                gpus(*needs_gpus)
+                "needs {} on one node; at most {largest_block} {} free on one node ({free_gpus} on all nodes)",
+                gpus(*needs_gpus),
+                are(u64::from(*largest_block))
             ),
             Reason::GangFragmented { tasks, fitting_tasks, .. } if fitting_tasks >= tasks => {
-                format!("each task group of the gang fits alone, but its {tasks} tasks do not fit together")
+                format!(
+                    "each task group of the gang would fit by itself, but the {tasks} tasks of the gang do not all fit at once"
+                )
             }
             Reason::GangFragmented { tasks, gpus_each: 0, fitting_tasks } => {
-                format!("needs {} at once; there is room for {fitting_tasks}", many(u64::from(*tasks), "task"))
+                format!("needs room for {} at once; there is room for {fitting_tasks}", many(u64::from(*tasks), "task"))
             }
             Reason::GangFragmented { tasks, gpus_each, fitting_tasks } => format!(
-                "needs {} with {} each at once; there is room for {fitting_tasks}",
+                "needs room for {} with {} each at once; there is room for {fitting_tasks}",
                 many(u64::from(*tasks), "task"),
                 gpus(*gpus_each)
             ),
             Reason::LocalityUnmet { locality } => format!("enough capacity is free, but not {locality}"),
+            Reason::ContainerRuntime { nodes, of_nodes } => format!(
+                "{nodes} of {} {} a container runtime, which the image of the job needs, and no capacity is free there",
+                many(u64::from(*of_nodes), "node"),
+                if *nodes == 1 { "has" } else { "have" }
+            ),
             Reason::Share { needs_milli, needs_mib, instance: true, .. } => format!(
-                "needs a MIG instance with {needs_milli}/1000 of a GPU{}; none is free",
+                "needs a MIG instance with {} of a GPU{}; none is free",
+                decimal(u64::from(*needs_milli)),
                 memory(*needs_mib).replace(" with", " and")
             ),
             Reason::Share { needs_milli, needs_mib, largest_milli, largest_mib, free_milli, .. } => {
                 format!(
-                    "needs {needs_milli}/1000 of a GPU{}; the largest free share of one GPU is {largest_milli}/1000{} \
-                     ({} free in total)",
+                    "needs {} of a GPU{}; at most {}{} of one eligible GPU is free ({} free in total)",
+                    decimal(u64::from(*needs_milli)),
                     memory(*needs_mib),
+                    decimal(u64::from(*largest_milli)),
                     memory(if *needs_mib == 0 { 0 } else { *largest_mib }),
                     gpus_of_milli(*free_milli)
                 )
             }
             Reason::Partition { gpu, profiles } if profiles.is_empty() => {
-                format!("`{gpu}` is idle but partitioned; without its MIG instances it is eligible")
+                format!("the job would fit on the idle GPU `{gpu}` if the MIG instances of the GPU were removed")
             }
             Reason::Partition { gpu, profiles } => {
-                format!("`{gpu}` is idle; partitioned into {} it is eligible", profiles.join(", "))
+                format!(
+                    "the job would fit on the idle GPU `{gpu}` if the GPU were partitioned into {}",
+                    profiles.join(" + ")
+                )
             }
             Reason::QuotaTenant { tenant, excess } => format!(
                 "with this job, tenant `{tenant}` would hold {} {}; its quota is {}",
@@ -249,7 +300,7 @@ impl Reason {
                 match used_up.is_empty() {
                     false => format!("tenant `{tenant}` has used up its budget: {}", used_up.join(", ")),
                     true => format!(
-                        "up to its time limit the job could exceed the budget of tenant `{tenant}`: {}",
+                        "if the job ran until its time limit, tenant `{tenant}` would exceed its budget: {}",
                         overspent(spent.plus(*more), *budget).join(", ")
                     ),
                 }
@@ -275,8 +326,11 @@ impl Reason {
                     many(u64::from(*out), "eligible GPU")
                 )
             }
-            Reason::Reservation { job } => {
-                format!("the free capacity is reserved for `{job}`, which is ahead in the queue")
+            Reason::Reservation { job, claimed: false } => {
+                format!("free capacity that the job could use is reserved for `{job}`, which is ahead in the queue")
+            }
+            Reason::Reservation { job, claimed: true } => {
+                format!("free capacity that the job could use is kept for `{job}`, which preempts running jobs")
             }
             Reason::Window { window, why } if why.is_empty() => {
                 format!("capacity is booked by window `{window}`")
@@ -291,10 +345,10 @@ impl Reason {
             Reason::PolicyLimit { tenant, pool, held, wanted, limit } => {
                 let of_pool = pool.as_ref().map(|pool| format!(" of pool `{pool}`")).unwrap_or_default();
                 format!(
-                    "a policy limits tenant `{tenant}` to {}{of_pool}; it holds {} and the job requests {}",
+                    "a policy limits tenant `{tenant}` to {}{of_pool}; the tenant holds {} and the job requests {}",
                     gpus_of_milli(*limit),
-                    parts(*held),
-                    parts(*wanted)
+                    decimal(*held),
+                    decimal(*wanted)
                 )
             }
             Reason::ArrayLimit { running, limit } => {
@@ -306,16 +360,32 @@ impl Reason {
             Reason::Priority { ahead } => format!("{} {} ahead", many(*ahead, "job"), are(*ahead)),
             Reason::FairShare { tenant, share } => format!(
                 "ranks lower because tenant `{tenant}` is above its fair share: mean of current and decayed usage {} of \
-                 the cluster, fair share {}, factor {}.{:03} (0.500 at the fair share)",
+                 the cluster, fair share {}, fair-share factor {}.{:03} (0.500 at the fair share)",
                 percent(share.used_milli),
                 percent(share.share_milli),
                 share.factor_milli / 1_000,
                 share.factor_milli % 1_000
             ),
             Reason::Infeasible { problem } => {
-                format!("cannot start on this cluster even when it is empty: {problem}")
+                format!("cannot start even on an empty cluster: {problem}")
             }
             Reason::Considering => "submitted after the last planning round; the next round considers it".to_string(),
+            Reason::LostNode { node, since } => format!(
+                "node `{node}` has been silent since {}, and the job may still run there; it goes on when the node \
+                 returns, and ends when an operator confirms that nothing runs there (`muster node fence {node}`)",
+                since.utc()
+            ),
+            Reason::FencePending { node, since, ends_at } => format!(
+                "node `{node}` has been silent since {}; the job goes on if the node returns before its self-fence \
+                 deadline, and is requeued elsewhere at {}",
+                since.utc(),
+                ends_at.utc()
+            ),
+            Reason::Unkillable { node, processes, since } => format!(
+                "processes of the job survive SIGKILL on node `{node}` since {}, so it keeps its resources: {processes}; it \
+                 ends when they are gone, at the latest with a reboot of the drained node",
+                since.utc()
+            ),
         }
     }
 }
@@ -367,11 +437,11 @@ fn gpus(count: u32) -> String {
 
 /// Thousandths of GPUs with the unit.
 fn gpus_of_milli(milli: u64) -> String {
-    format!("{} GPU{}", parts(milli), if milli == 1_000 { "" } else { "s" })
+    format!("{} GPU{}", decimal(milli), if milli == 1_000 { "" } else { "s" })
 }
 
 /// Thousandths as a decimal number without trailing zeros.
-fn parts(milli: u64) -> String {
+pub(crate) fn decimal(milli: u64) -> String {
     match milli % 1_000 {
         0 => (milli / 1_000).to_string(),
         part => format!("{}.{part:03}", milli / 1_000).trim_end_matches('0').to_string(),

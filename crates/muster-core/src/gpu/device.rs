@@ -2,11 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::partition::MigInstance;
 use crate::time::Timestamp;
 
 /// Most GPUs in one node: the set of free devices is one 64-bit mask.
 pub const GPUS_PER_NODE_MAX: usize = 64;
+
+/// A MIG instance of a partitioned device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MigInstance {
+    /// MIG profile, for example `1g.18gb`.
+    pub profile: String,
+    /// First memory slice of the instance.
+    pub start: u8,
+}
 
 /// Hardware facts of a GPU, as its agent reports them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -116,7 +124,7 @@ impl GpuHealth {
     }
 }
 
-/// Health levels of seed 004; they decide whether the device gets jobs.
+/// Health levels of specification 004; they decide whether the device gets jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GpuStatus {
@@ -148,7 +156,7 @@ impl GpuStatus {
         }
     }
 
-    /// The thresholds of seed 004: temperature in °C and number of errors.
+    /// The thresholds of specification 004: temperature in °C and number of errors.
     pub fn of_reading(temperature_c: Option<i32>, errors: u32) -> GpuStatus {
         let above = |limit: i32| temperature_c.is_some_and(|celsius| celsius > limit);
         match () {
@@ -165,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn health_follows_the_thresholds_of_the_seed() {
+    fn health_follows_temperature_and_error_thresholds() {
         use GpuStatus::*;
         let cases = [
             (Some(60), 0, Healthy),

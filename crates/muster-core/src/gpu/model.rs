@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_match_what_drivers_write() {
+    fn requested_models_match_driver_names() {
         let cases = [
             ("RTX_5070ti", "NVIDIA GeForce RTX 5070 Ti", true),
             ("5070ti", "NVIDIA GeForce RTX 5070 Ti", true),
@@ -215,12 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order() {
+    fn registry_entries_are_consistent() {
         let mut names = BTreeSet::new();
         for model in MODELS {
             assert!(names.insert(model.name), "{} twice", model.name);
             assert_eq!(canonical(model.spellings[0]), model.name, "the driver's name comes first");
-            assert_eq!(lookup(model.name), Some(model), "{} is called as another", model.name);
+            assert_eq!(lookup(model.name), Some(model), "{} resolves to another model", model.name);
             let spelled: BTreeSet<String> = model.spellings.iter().map(|each| joined(each)).collect();
             assert_eq!(spelled.len(), model.spellings.len(), "{} has a spelling twice", model.name);
             let Power { min, default, max } = model.power;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_driver_and_all_who_mean_it_match() {
+    fn every_spelling_matches_the_driver_name_of_its_model() {
         for model in MODELS {
             for spelling in model.spellings {
                 assert!(matches(spelling, model.spellings[0]), "{spelling} / {}", model.name);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_have_no_more_than_their_device() {
+    fn mig_instances_do_not_exceed_their_device() {
         for (model, table) in MODELS.iter().filter_map(|model| Some((model, model.mig?))) {
             let whole = table.profiles.last().unwrap();
             assert!(whole.memory_mib <= model.memory_mib.unwrap(), "{}", model.name);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_told_by_name_and_memory() {
+    fn devices_are_identified_by_name_and_memory() {
         let cases = [
             ("NVIDIA H200", 143_771, Some("h200")),
             ("NVIDIA H200", 130_000, None),

@@ -3,20 +3,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::device::GpuFacts;
+use crate::gpu::device::{GpuFacts, MigInstance};
 use crate::gpu::gpu_share::PARTITIONED_GPUS_MAX;
 use crate::gpu::mig::{Instance, MigLayout, MigTable};
 use crate::gpu::model;
 use crate::time::Timestamp;
-
-/// A MIG instance of a partitioned device.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct MigInstance {
-    /// MIG profile, for example `1g.18gb`.
-    pub profile: String,
-    /// First memory slice of the instance.
-    pub start: u8,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod outcome;
+mod placed_task;
 mod sharing;
 mod spec;
 
@@ -15,10 +16,12 @@ use crate::objects::demand::Demand;
 use crate::objects::start_range::StartRange;
 use crate::time::Timestamp;
 
-pub use attempt::{Attempt, NodeReport, NodeReports, PlacedTask, StopCause, Stopping};
+pub use attempt::{Attempt, NodeReport, NodeReports, SelfFence, StopCause, Stopping, Unkillable};
 pub use outcome::{Exit, Outcome};
+pub use placed_task::PlacedTask;
 pub use spec::{
-    CheckpointRule, Dependency, DependencyWhen, JobSpec, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
+    CheckpointRule, Dependency, DependencyWhen, EarlySignal, JobSpec, Mount, OnNodeLost, Resources, RestartRule, Run,
+    TaskGroup, Topology,
 };
 
 /// A live job: waiting, running or ending.

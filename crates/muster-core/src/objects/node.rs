@@ -1,17 +1,27 @@
 //! Nodes: hardware facts, schedulable state, labels, GPU health, and the leases on each GPU.
 
+mod status;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::device::{GpuFacts, GpuHealth, GpuStatus, NumaFacts};
+use crate::gpu::device::{GpuFacts, GpuHealth, GpuStatus, MigInstance, NumaFacts};
 use crate::gpu::gpu_share::GpuFraction;
 use crate::gpu::gpu_share::{ShareMode, WHOLE};
 use crate::gpu::partition;
-use crate::gpu::partition::{MigInstance, Partition};
+use crate::gpu::partition::Partition;
 use crate::ids::{JobId, NodeId};
 use crate::objects::job::PlacedTask;
 use crate::time::Timestamp;
+
+pub(crate) use status::Axis;
+pub use status::{NodeState, NodeStatus, Recorded, Service, Sight};
+
+/// How the labels begin by which an agent says how it isolates jobs.
+const AGENT_LABEL_PREFIX: &str = "muster.io/";
+/// The label of a node that has a container runtime; its value is the name of the runtime.
+const CONTAINER_RUNTIME_LABEL: &str = "muster.io/container-runtime";
 
 /// A node and its current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +51,9 @@ pub struct Node {
     pub memory_mib_held: u64,
     /// Jobs with an attempt on this node. Derived.
     pub jobs: std::collections::BTreeSet<JobId>,
+    /// Its health program failed last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_failure: Option<HealthFailure>,
     /// Time of the last placement on this node.
     #[serde(default)]
     pub placed_at: Timestamp,
@@ -48,6 +61,13 @@ pub struct Node {
     /// policies.
     #[serde(skip)]
     pub pools: Vec<BTreeMap<String, bool>>,
+}
+
+/// The last run of the health program of a node failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthFailure {
+    pub why: String,
+    pub since: Timestamp,
 }
 
 /// Labels and taints that operators set on a node. A registration never changes them.
@@ -161,50 +181,20 @@ pub struct NodeFacts {
     pub simulated: bool,
 }
 
-/// The state of a node, with the actor, reason and time of the last change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeState {
-    pub status: NodeStatus,
-    /// The actor that set it.
-    pub by: String,
-    pub why: String,
-    pub since: Timestamp,
-}
-
-/// The status of a node. Only a ready node gets new work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NodeStatus {
-    Ready,
-    /// Silent for a few seconds.
-    Suspect,
-    /// Silent for longer; its jobs wait until it returns or is fenced.
-    Unreachable,
-    /// Declared dead: its attempts are over.
-    Fenced,
-    /// Finishes its running jobs.
-    Draining,
-    /// Out of service until an operator returns it.
-    Hold,
-}
-
-impl NodeStatus {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            NodeStatus::Ready => "Ready",
-            NodeStatus::Suspect => "Suspect",
-            NodeStatus::Unreachable => "Unreachable",
-            NodeStatus::Fenced => "Fenced",
-            NodeStatus::Draining => "Draining",
-            NodeStatus::Hold => "Hold",
-        }
-    }
-}
-
 impl Node {
     /// True if new work may be placed on this node.
     pub fn is_schedulable(&self) -> bool {
-        self.state.status == NodeStatus::Ready && !self.declared
+        self.status() == NodeStatus::Ready && !self.declared
+    }
+
+    /// The one word for its state.
+    pub fn status(&self) -> NodeStatus {
+        self.state.status()
+    }
+
+    /// True if its agent is silent for so long that its attempts are lost, or if it is fenced.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.state.sight.status, Sight::Unreachable | Sight::Fenced)
     }
 
     /// The labels that placement reads: the operator's, or else the agent's.
@@ -217,9 +207,18 @@ impl Node {
         self.operator.taints.as_ref().unwrap_or(&self.facts.taints)
     }
 
+    /// Whether jobs with an image can run here. The agent of a real machine reports how it isolates jobs, and its container
+    /// runtime if there is one; a simulated node runs no programs, so it takes every image; of a declared node nothing is
+    /// known yet.
+    pub fn runs_images(&self) -> bool {
+        let labels = &self.facts.labels;
+        let is_real = labels.keys().any(|key| key.starts_with(AGENT_LABEL_PREFIX));
+        self.declared || labels.contains_key(CONTAINER_RUNTIME_LABEL) || (self.facts.simulated && !is_real)
+    }
+
     /// The status as users see it, with `Declared` for a declared node.
     pub fn status_name(&self) -> &'static str {
-        match self.state.status {
+        match self.status() {
             NodeStatus::Ready if self.declared => "Declared",
             status => status.as_str(),
         }

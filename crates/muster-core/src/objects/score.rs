@@ -23,8 +23,8 @@ pub struct Term {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TermName {
-    /// Expected fragmentation: stranded devices, devices without cores or memory beside them, lost room for large
-    /// tasks, and the unused part of a MIG instance.
+    /// Expected fragmentation: the rest of partly used devices, stranded devices (without cores or memory beside
+    /// them), lost slots for tasks of several GPUs, devices of the wrong model, and the unused part of a MIG instance.
     Fragmentation,
     /// Slower links between the devices of a task than the best possible.
     Locality,

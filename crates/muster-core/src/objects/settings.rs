@@ -96,6 +96,19 @@ pub struct Settings {
     pub preemption_cooldown_ms: i64,
     /// Grace between SIGTERM and SIGKILL.
     pub stop_grace_ms: i64,
+    /// A job with `on_node_lost: requeue` is killed by its node this long after the last heartbeat that a leader
+    /// acknowledged; 0 disables that, so that such a job waits for an operator's fence.
+    #[serde(skip_serializing_if = "is_default_self_fence")]
+    pub self_fence_ms: i64,
+    /// How much the clock of a node may be slow, in thousandths.
+    #[serde(skip_serializing_if = "is_default_fence_drift")]
+    pub fence_drift_per_mille: i64,
+    /// Further time until the self-fence counts as proven.
+    #[serde(skip_serializing_if = "is_default_fence_margin")]
+    pub fence_margin_ms: i64,
+    /// Whether a node that its health program has drained returns to service when the program succeeds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub health_resumes: bool,
     /// How long a claim holds freed space for the preemptor after its victims are gone.
     pub claim_ms: i64,
     /// Backoff after a failed launch, doubled each time up to ten minutes.
@@ -149,6 +162,10 @@ impl Default for Settings {
             preemption_min_runtime_ms: 0,
             preemption_cooldown_ms: 10 * MINUTE,
             stop_grace_ms: 30 * SECOND,
+            self_fence_ms: SELF_FENCE_MS,
+            fence_drift_per_mille: FENCE_DRIFT_PER_MILLE,
+            fence_margin_ms: FENCE_MARGIN_MS,
+            health_resumes: false,
             claim_ms: MINUTE,
             launch_backoff_ms: 5 * SECOND,
             memory_ms: 24 * HOUR,
@@ -167,6 +184,25 @@ impl Default for Settings {
             utc_offset_minutes: 0,
         }
     }
+}
+
+const SELF_FENCE_MS: i64 = 5 * MINUTE;
+const FENCE_DRIFT_PER_MILLE: i64 = 10;
+const FENCE_MARGIN_MS: i64 = 5 * SECOND;
+
+// Settings that were added after a release are written only if they differ from their default: the records of that
+// release must read back and write as they are, because their checksums are verified.
+
+fn is_default_self_fence(ms: &i64) -> bool {
+    *ms == SELF_FENCE_MS
+}
+
+fn is_default_fence_drift(per_mille: &i64) -> bool {
+    *per_mille == FENCE_DRIFT_PER_MILLE
+}
+
+fn is_default_fence_margin(ms: &i64) -> bool {
+    *ms == FENCE_MARGIN_MS
 }
 
 /// The highest priority of a job.

@@ -18,6 +18,8 @@ pub struct Shape {
     pub node_labels: BTreeMap<String, String>,
     /// Pool that the GPUs must belong to.
     pub pool: Option<String>,
+    /// The job has an image, so its nodes must have a container runtime.
+    pub in_container: bool,
 }
 
 impl Shape {
@@ -28,6 +30,7 @@ impl Shape {
             locality: spec.locality(),
             node_labels: spec.node_labels.clone(),
             pool: spec.pool.clone(),
+            in_container: spec.run.image.is_some(),
         }
     }
 

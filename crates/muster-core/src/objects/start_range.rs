@@ -1,4 +1,4 @@
-//! Start range: the forecast interval in which a waiting job is expected to start.
+//! Start range: the interval in which a waiting job is expected to start.
 
 use serde::{Deserialize, Serialize};
 

@@ -4,7 +4,12 @@
 //! without one, and a blocked bucket stays blocked.
 
 mod caches;
+mod candidates;
+pub(crate) mod claims;
 mod placement;
+mod preemption_options;
+mod releasing;
+mod reserved_space;
 mod space;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,15 +21,11 @@ use crate::facts::verdict::Reason;
 use crate::ids::{JobId, NodeId};
 use crate::objects::demand::Demand;
 use crate::objects::job::JobSpec;
-use crate::planner::backfill::reservation::Reservations;
 use crate::planner::fair_share::{HypotheticalJob, TenantShares};
-use crate::planner::order::QueueHead;
-use crate::planner::place::policy_score::ClusterSummary;
-use crate::planner::preempt::candidates::Candidates;
-use crate::planner::preempt::claims;
-use crate::planner::preempt::victims::EvictionOptions;
+use crate::planner::order::{QueueHead, RankContext};
+use crate::planner::policy_score::ClusterSummary;
 use crate::planner::request::{QuotaLeft, Request};
-use crate::queue::Bucket;
+use crate::queue::{Bucket, QueueKey};
 use crate::resources::ResourceVec;
 use crate::state::State;
 use crate::state::usage::Consumer;
@@ -32,7 +33,10 @@ use crate::state::usage::guarantee::PendingReleases;
 use crate::time::Timestamp;
 
 pub(crate) use caches::Caches;
+pub(crate) use candidates::{Candidate, Candidates, NodeCandidates, PreemptionReach, overdrawn};
 pub(crate) use placement::Placement;
+pub(crate) use preemption_options::{EvictionOption, EvictionOptions};
+pub(crate) use reserved_space::{NodeNeed, Reservation, ReservationOwner, Reservations};
 pub(crate) use space::{Space, StartedGang};
 
 /// The scratch state of a round: the cluster as if the plan so far were adopted.
@@ -188,6 +192,11 @@ impl<'a> Draft<'a> {
                 *known = end;
             }
         }
+    }
+
+    /// The effective priority of a job with the fair shares of the draft.
+    pub fn effective_priority(&self, bucket: &Bucket, key: QueueKey) -> i64 {
+        RankContext { state: self.state, now: self.now }.effective_priority_of(&self.shares, bucket, key)
     }
 
     /// Start a gang. `effective_priority` is its effective priority in the queue order.

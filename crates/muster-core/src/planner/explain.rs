@@ -20,8 +20,7 @@ use crate::objects::job::PlacedTask;
 use crate::objects::shape::Shape;
 use crate::objects::window::Window;
 use crate::planner::Verdicts;
-use crate::planner::backfill::reservation::ReservationOwner;
-use crate::planner::draft::Draft;
+use crate::planner::draft::{Draft, ReservationOwner};
 use crate::planner::request::{KindMatch, Request};
 use crate::planner::{Planned, admit, place};
 use crate::queue::Bucket;
@@ -130,6 +129,7 @@ fn capacity_reasons(draft: &Draft, facts: &ClusterFacts, waiting: WaitingJob, re
     let mut reasons = Vec::new();
     reasons.extend(held_for_others(draft, facts, waiting, request));
     reasons.push(shortage(draft, waiting, request));
+    reasons.extend(container_runtime_busy(draft, waiting, request));
     reasons.extend(out_of_service(facts, request));
     reasons
 }
@@ -153,13 +153,13 @@ fn held_for_others(draft: &Draft, facts: &ClusterFacts, waiting: WaitingJob, req
     let reserved = if draft.reservations.is_empty() { None } else { reserved() };
     let on_one = || earmarked_on_one_node(draft, facts, waiting, request);
     let on_many = || if request.may_span() { earmarked_on_many_nodes(draft, facts, waiting, request) } else { None };
-    let earmarked = || on_one().or_else(on_many).map(|job| Reason::Reservation { job });
-    reserved.or_else(earmarked)
+    let kept_for = |job| Reason::Reservation { job, claimed: draft.state.claims.contains_key(&job) };
+    reserved.or_else(|| on_one().or_else(on_many).map(kept_for))
 }
 
 fn reservation_reason(draft: &Draft, holder: ReservationOwner) -> Reason {
     match holder {
-        ReservationOwner::Job(job) => Reason::Reservation { job },
+        ReservationOwner::Job(job) => Reason::Reservation { job, claimed: false },
         ReservationOwner::Window(index) => {
             let window = draft.state.windows.values().nth(index as usize);
             let named = |window: &Window| Reason::Window { window: window.name.clone(), why: window.why.clone() };
@@ -225,7 +225,7 @@ fn shortage(draft: &Draft, waiting: WaitingJob, request: &Request) -> Reason {
         (false, true) => "memory",
         (true, true) => "CPU cores and memory",
         // Some nodes lack cores, others memory; or task groups need devices that only some nodes have.
-        (false, false) => "CPU cores, memory or GPUs for every task group",
+        (false, false) => "CPU cores, memory and GPUs for all tasks of the job",
     };
     Reason::Capacity { needs_gpus, free_gpus, short_of: short_of.to_string() }
 }
@@ -239,6 +239,21 @@ fn locality_unmet(draft: &Draft, waiting: WaitingJob, request: &Request) -> Opti
     let relaxed = Request::new(&draft.state.resources, &Arc::new(relaxed));
     let found = place::find_placement(draft, &relaxed, waiting.end);
     found.map(|_| Reason::LocalityUnmet { locality: request.shape.locality_phrase().to_string() })
+}
+
+/// For a job with an image: it would fit on nodes without a container runtime.
+fn container_runtime_busy(draft: &Draft, waiting: WaitingJob, request: &Request) -> Option<Reason> {
+    if !request.shape.in_container {
+        return None;
+    }
+    let relaxed = Shape { in_container: false, ..(*request.shape).clone() };
+    let relaxed = Request::new(&draft.state.resources, &Arc::new(relaxed));
+    place::find_placement(draft, &relaxed, waiting.end)?;
+    let count = |counts: &dyn Fn(&Kind) -> bool| -> u32 {
+        let kinds = draft.state.resources.kinds().filter(|(kind, _)| counts(kind));
+        kinds.fold(0, |sum, (_, nodes)| sum.saturating_add(u32::try_from(nodes).unwrap_or(u32::MAX)))
+    };
+    Some(Reason::ContainerRuntime { nodes: count(&|kind| kind.runs_images), of_nodes: count(&|_| true) })
 }
 
 /// For tasks that share GPUs: too few GPU fractions of the requested size are free, cores and memory aside.

@@ -1,4 +1,4 @@
-//! Fair share (step 7, for phase order): the entitlement and usage of each tenant, and the priority factor from both.
+//! Fair share (DRF; step 7, phase order): the entitlement and usage of each tenant, and the priority factor from both.
 //!
 //! Tenants with jobs divide the cluster by weight, level by level down the tree. The usage of a tenant is the mean of
 //! two figures: its dominant share (DRF: the largest of its shares of all GPUs, cores, memory and watts that it holds

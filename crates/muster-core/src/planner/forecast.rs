@@ -217,14 +217,10 @@ impl SimulatedFuture {
     }
 
     fn lasts_ms(&self, job: &Job) -> i64 {
-        let known = self.state.median_and_longest_ms(&job.spec);
-        let default_ms = self.state.settings.default_runtime_ms;
-        match (self.pace, job.spec.time_limit_ms, known) {
-            (Pace::Usual, limit, Some((usual, _))) => usual.min(limit.unwrap_or(i64::MAX)),
-            (Pace::Usual, limit, None) => limit.unwrap_or(default_ms) / 2,
-            (Pace::Longest, Some(limit), _) => limit,
-            (Pace::Longest, None, Some((_, longest))) => longest,
-            (Pace::Longest, None, None) => default_ms,
+        let (model, limit_ms) = (self.state.runtime_model(&job.spec.tenant, &job.spec.user), job.spec.time_limit_ms);
+        match self.pace {
+            Pace::Usual => model.usual_ms(&job.spec.name, limit_ms),
+            Pace::Longest => model.longest_ms(&job.spec.name, limit_ms),
         }
     }
 }

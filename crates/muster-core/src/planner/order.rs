@@ -1,8 +1,8 @@
 //! Step 7, phase order: the queue order of ready jobs, by priority class and effective priority.
 //!
 //! Effective priority is one integer sum that users can see: the requested priority, plus bounded aging, minus the
-//! fair-share penalty. A job that lost a node counts as fully aged and has no penalty, so that it is complete again
-//! before new work of its priority starts. The higher effective priority comes first, then the earlier submission,
+//! fair-share penalty. A job that is requeued after a lost node counts as fully aged and has no penalty, so that it
+//! starts before new jobs of its priority. The higher effective priority comes first, then the earlier submission,
 //! then the lower id. An overdue job (it has waited longer than `max_wait_ms`) precedes all jobs but those of operator
 //! priority, the oldest first, at any requested priority: that bounds every wait. Jobs within the guarantee of their
 //! tenant come next, then all others.
@@ -23,7 +23,6 @@ use crate::facts::verdict::FairShare;
 use crate::ids::JobId;
 use crate::objects::job::{Job, Phase};
 use crate::objects::settings::{Objective, PRIORITY_MAX, Settings};
-use crate::planner::draft::Draft;
 use crate::planner::fair_share::{TenantShares, member_share};
 use crate::queue::{Bucket, QueueKey, waiting_since};
 use crate::state::State;
@@ -107,10 +106,17 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// A job that ran and lost a node is complete again before new work starts.
+    /// A job that is requeued after a lost node starts before new jobs.
     fn of_returning(self, returning: bool) -> Rank {
         if returning { Rank { size: NO_SIZE, ..self } } else { self }
     }
+}
+
+/// A job of a bucket, with its expected remaining GPU-milliseconds under the objective `fast`, else 0.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SizedKey {
+    pub key: QueueKey,
+    pub size_gpu_ms: u64,
 }
 
 /// The state and time that ranks are computed from.
@@ -157,9 +163,9 @@ impl<'a> RankContext<'a> {
         bucket: &Bucket,
         bucket_priority: BucketPriority,
         keys: &'b BTreeSet<QueueKey>,
-    ) -> Box<dyn Iterator<Item = (QueueKey, u64)> + 'b> {
+    ) -> Box<dyn Iterator<Item = SizedKey> + 'b> {
         if self.state.settings.objective == Objective::Fair {
-            return Box::new(keys.iter().map(|key| (*key, 0)));
+            return Box::new(keys.iter().map(|key| SizedKey { key: *key, size_gpu_ms: 0 }));
         }
         let model = self.state.remaining_model(bucket, self.now);
         let mut ranked: Vec<(Rank, u64)> = keys
@@ -168,11 +174,11 @@ impl<'a> RankContext<'a> {
                 let job = self.state.jobs.get(&key.1);
                 let (limit_ms, ran_ms) = job.map_or((None, 0), |job| (job.spec.time_limit_ms, job.ran_ms));
                 let size = model.size_gpu_ms(limit_ms, job.map(|job| job.class_number), ran_ms);
-                (self.rank_of(bucket, bucket_priority, *key, size, job), size)
+                (self.rank_of(bucket, bucket_priority, SizedKey { key: *key, size_gpu_ms: size }, job), size)
             })
             .collect();
         ranked.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
-        Box::new(ranked.into_iter().map(|(rank, size)| (rank.queue_key.0, size)))
+        Box::new(ranked.into_iter().map(|(rank, size_gpu_ms)| SizedKey { key: rank.queue_key.0, size_gpu_ms }))
     }
 
     /// The size of a job that is not in the state; `limit_ms` is its time limit, if any.
@@ -184,19 +190,13 @@ impl<'a> RankContext<'a> {
     }
 
     /// The rank of a ready job.
-    pub fn rank(self, bucket: &Bucket, bucket_priority: BucketPriority, (key, size): (QueueKey, u64)) -> Rank {
-        self.rank_of(bucket, bucket_priority, key, size, self.state.jobs.get(&key.1))
+    pub fn rank(self, bucket: &Bucket, bucket_priority: BucketPriority, job: SizedKey) -> Rank {
+        self.rank_of(bucket, bucket_priority, job, self.state.jobs.get(&job.key.1))
     }
 
-    fn rank_of(
-        self,
-        bucket: &Bucket,
-        bucket_priority: BucketPriority,
-        key: QueueKey,
-        size: u64,
-        job: Option<&Job>,
-    ) -> Rank {
-        let plain = self.rank_without_wait(bucket, bucket_priority, (key, size));
+    fn rank_of(self, bucket: &Bucket, bucket_priority: BucketPriority, sized: SizedKey, job: Option<&Job>) -> Rank {
+        let key = sized.key;
+        let plain = self.rank_without_wait(bucket, bucket_priority, sized);
         if plain.class < PriorityClass::Overdue && self.waits_too_long(key, job) {
             let class = PriorityClass::Overdue;
             return Rank { class, policy_class: Reverse(0), size: NO_SIZE, effective: 0, ..plain };
@@ -211,7 +211,7 @@ impl<'a> RankContext<'a> {
         self,
         bucket: &Bucket,
         bucket_priority: BucketPriority,
-        (key, size): (QueueKey, u64),
+        SizedKey { key, size_gpu_ms: size }: SizedKey,
     ) -> Rank {
         let class = match bucket_priority.guaranteed {
             _ if bucket.priority >= PRIORITY_MAX => PriorityClass::Operator,
@@ -239,6 +239,12 @@ impl<'a> RankContext<'a> {
         i64::from(bucket_priority.policy.queue_priority(bucket)) + i64::from(aging) - i64::from(penalty)
     }
 
+    /// The effective priority of a job that takes no part in the order, with the fair shares of now.
+    pub fn effective_priority_of(self, shares: &TenantShares, bucket: &Bucket, key: QueueKey) -> i64 {
+        let bucket_priority = self.bucket_priority(shares, bucket);
+        self.effective_priority(bucket, bucket_priority, key, self.is_returning(key))
+    }
+
     fn waiting_since(self, key: QueueKey) -> Timestamp {
         self.state.jobs.get(&key.1).and_then(waiting_since).unwrap_or(self.now)
     }
@@ -257,13 +263,6 @@ impl<'a> RankContext<'a> {
         let ready_since = |job: &Job| waiting_since(job).max(job.spec.start_after);
         now.since(key.0) > limit && job.and_then(ready_since).is_some_and(|since| now.since(since) > limit)
     }
-}
-
-/// The effective priority of a job in the current draft.
-pub(crate) fn effective_priority(draft: &Draft, bucket: &Bucket, key: QueueKey) -> i64 {
-    let context = RankContext { state: draft.state, now: draft.now };
-    let bucket_priority = context.bucket_priority(&draft.shares, bucket);
-    context.effective_priority(bucket, bucket_priority, key, context.is_returning(key))
 }
 
 /// The head of a bucket: its first job that this round has not tried yet.
@@ -287,7 +286,7 @@ pub(crate) struct QueueHead<'a> {
 }
 
 /// Jobs of a bucket in queue order, each with its size.
-type JobsBehind<'a> = Box<dyn Iterator<Item = (QueueKey, u64)> + 'a>;
+type JobsBehind<'a> = Box<dyn Iterator<Item = SizedKey> + 'a>;
 
 impl<'a> QueueHead<'a> {
     pub fn queue_key(&self) -> QueueKey {
@@ -295,10 +294,10 @@ impl<'a> QueueHead<'a> {
     }
 
     /// The first `most` jobs behind the head in its bucket, each with its size. They stay in the bucket.
-    pub fn first_behind(&mut self, most: usize) -> Vec<(QueueKey, u64)> {
+    pub fn first_behind(&mut self, most: usize) -> Vec<SizedKey> {
         let rest: JobsBehind<'a> = std::mem::replace(&mut self.behind, Box::new(std::iter::empty()));
         let mut rest = rest.fuse();
-        let first: Vec<(QueueKey, u64)> = rest.by_ref().take(most).collect();
+        let first: Vec<SizedKey> = rest.by_ref().take(most).collect();
         if !first.is_empty() {
             self.behind = Box::new(first.clone().into_iter().chain(rest));
         }
@@ -371,7 +370,7 @@ impl<'a> Order<'a> {
     ) {
         let size = self.context.size_of_hypothetical(bucket, limit_ms);
         let bucket_priority = self.context.bucket_priority(shares, bucket);
-        let rank = self.context.rank_without_wait(bucket, bucket_priority, (key, size));
+        let rank = self.context.rank_without_wait(bucket, bucket_priority, SizedKey { key, size_gpu_ms: size });
         self.heads.push(QueueHead {
             bucket,
             policy: bucket_priority.policy,
@@ -407,12 +406,12 @@ impl<'a> Order<'a> {
     }
 
     fn push(&mut self, bucket: &'a Bucket, bucket_priority: BucketPriority<'a>, mut rest: JobsBehind<'a>) {
-        if let Some((key, size)) = rest.next() {
+        if let Some(job @ SizedKey { key, size_gpu_ms }) = rest.next() {
             let returning = self.context.is_returning(key);
             self.heads.push(QueueHead {
                 bucket,
                 policy: bucket_priority.policy,
-                size_gpu_ms: size,
+                size_gpu_ms,
                 job: key.1,
                 overdue: self.context.is_overdue(key),
                 effective_priority: self.context.effective_priority(bucket, bucket_priority, key, returning),
@@ -420,7 +419,7 @@ impl<'a> Order<'a> {
                 waiting_since: self.context.waiting_since(key),
                 returning,
                 queue_key: key,
-                rank: self.context.rank(bucket, bucket_priority, (key, size)),
+                rank: self.context.rank(bucket, bucket_priority, job),
                 behind: rest,
             });
         }
@@ -436,7 +435,8 @@ impl<'a> QueueHead<'a> {
         if self.rank.class == PriorityClass::Overdue {
             return false;
         }
-        let plain = context.rank_without_wait(self.bucket, bucket_priority, (self.queue_key, self.size_gpu_ms));
+        let job = SizedKey { key: self.queue_key, size_gpu_ms: self.size_gpu_ms };
+        let plain = context.rank_without_wait(self.bucket, bucket_priority, job);
         let rank = Rank { effective: self.effective_priority, ..plain }.of_returning(self.returning);
         let before = std::mem::replace(&mut self.rank, rank);
         self.rank < before

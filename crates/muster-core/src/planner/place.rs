@@ -4,7 +4,6 @@
 pub(crate) mod devices;
 pub(crate) mod elastic;
 pub(crate) mod multi_node;
-pub mod policy_score;
 pub mod score;
 
 use std::collections::BTreeSet;
@@ -13,9 +12,9 @@ use crate::estimate::expected_end::ExpectedEnd;
 use crate::ids::NodeId;
 use crate::planner::draft::{Draft, Placement};
 use crate::planner::order::QueueHead;
-use crate::planner::place::devices::ASSIGNMENTS_TRIED_MAX;
+use crate::planner::place::devices::{ASSIGNMENTS_TRIED_MAX, ScoredPlacement};
 use crate::planner::place::multi_node::Usable;
-use crate::planner::place::score::{Cost, NodeSpace, ScoredPlacement};
+use crate::planner::place::score::{Cost, NodeSpace};
 use crate::planner::request::{KindMatch, Request};
 use crate::resources::ResourceVec;
 use crate::state::policy_answers::PolicyAnswer;
@@ -132,7 +131,7 @@ fn cheapest_of_class<'a>(
         let policy = class.answered_milli.map(cost).unwrap_or_default();
         let space = NodeSpace { free, usable, warning_gpus, policy };
         let weights = &draft.state.settings.weights;
-        let placement = score::score_placement(request, found, space, weights, assignments_max);
+        let placement = devices::cheapest_placement(request, found, space, weights, assignments_max);
         if let Some(fit) = placement.map(|placement| NodeFit { node, found, placement })
             && best.as_ref().is_none_or(|best| fit.key() < best.key())
         {

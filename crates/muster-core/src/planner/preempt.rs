@@ -1,11 +1,10 @@
-//! Phase preempt: evict running jobs, only where the draft proves that the preemptor fits afterwards.
+//! Phase preempt, eviction: stop running jobs, only where the draft proves that the preemptor fits afterwards.
 //!
 //! A preemptor within a guarantee reclaims borrowed space at any priority. Every other preemptor needs a strictly
 //! higher raw priority than its victims, revocable jobs that overran and SRPT aside: aging never makes a preemptor
 //! stronger. Aging does protect a victim: a job that was placed because it had waited is not evicted by the jobs that
 //! it rightly passed, or the two would start and be killed in turn for ever.
 
-pub(crate) mod candidates;
 pub(crate) mod claims;
 pub(crate) mod defragment;
 pub(crate) mod multi_node;
@@ -19,11 +18,10 @@ use std::collections::BTreeMap;
 use crate::estimate::expected_end::ExpectedEnd;
 use crate::facts::plan::Eviction;
 use crate::ids::{JobId, NodeId};
-use crate::planner::draft::{Draft, Placement};
+use crate::planner::draft::{Candidate, Draft, EvictionOptions, Placement, PreemptionReach};
 use crate::planner::order::QueueHead;
-use crate::planner::preempt::candidates::{Candidate, PreemptionReach};
 use crate::planner::preempt::releasing::wait_for_releasing;
-use crate::planner::preempt::victims::{EvictionOptions, minimal_victims_on};
+use crate::planner::preempt::victims::minimal_victims_on;
 use crate::planner::request::Request;
 use crate::resources::ResourceVec;
 use crate::state::State;
@@ -38,6 +36,9 @@ pub(crate) struct Preemptor<'p> {
     pub head: &'p QueueHead<'p>,
     pub request: &'p Request,
     pub mode: PreemptionMode,
+    /// Expected end of the preemptor, checked against the reservations on every node. Outside of loss-free mode a
+    /// preemptor counts as never ending, so that it stays clear of every reservation.
+    pub end: ExpectedEnd,
 }
 
 /// Which running jobs a preemptor may evict.
@@ -51,13 +52,13 @@ pub(crate) enum PreemptionMode {
     NetGain(u64),
 }
 
-impl Preemptor<'_> {
-    /// Expected end of the preemptor, checked against reservations.
-    pub fn expected_end(&self, draft: &Draft) -> ExpectedEnd {
-        match self.mode {
-            PreemptionMode::LossFree(_) => draft.expected_end(self.head.bucket, self.head.job),
+impl<'p> Preemptor<'p> {
+    pub fn new(draft: &Draft, head: &'p QueueHead<'p>, request: &'p Request, mode: PreemptionMode) -> Preemptor<'p> {
+        let end = match mode {
+            PreemptionMode::LossFree(_) => draft.expected_end(head.bucket, head.job),
             PreemptionMode::Priority | PreemptionMode::NetGain(_) => ExpectedEnd::NEVER,
-        }
+        };
+        Preemptor { head, request, mode, end }
     }
 
     /// The cost of evicting a job: the work it loses; its SRPT index where victims lose almost none.
@@ -82,7 +83,7 @@ pub(crate) fn evict(draft: &mut Draft, head: &QueueHead, request: &Request) -> b
     if wait_for_releasing(draft, head, request) {
         return true;
     }
-    let preemptor = Preemptor { head, request, mode: PreemptionMode::Priority };
+    let preemptor = Preemptor::new(draft, head, request, PreemptionMode::Priority);
     let on_one = best_on_one_node(draft, preemptor, reach);
     let proposal = on_one.or_else(|| best_multi_node(draft, preemptor, reach));
     proposal.map(|proposal| accept(draft, head, request, proposal)).is_some()

@@ -6,11 +6,11 @@
 //! layouts do not change back and forth with every job, and never under a running one.
 
 use crate::facts::plan::Repartitioning;
-use crate::gpu::device::GpuFacts;
+use crate::gpu::device::{GpuFacts, MigInstance};
 use crate::gpu::gpu_share::PARTITIONED_GPUS_MAX;
 use crate::gpu::mig::{MigLayout, MigTable};
 use crate::gpu::model;
-use crate::gpu::partition::{MigInstance, table_of};
+use crate::gpu::partition::table_of;
 use crate::ids::{GpuId, JobId, NodeId};
 use crate::objects::job::Resources;
 use crate::objects::node::Node;

@@ -1,10 +1,10 @@
 //! Device assignment: the devices of a node that a task gets, as whole devices, a fraction or a MIG instance.
 
 use crate::gpu::gpu_share::GpuFraction;
-use crate::objects::job::PlacedTask;
+use crate::objects::job::{PlacedTask, Resources};
 use crate::objects::node::Slot;
+use crate::resources::device_mask::{bits, mask};
 use crate::resources::fractions::GpuFractions;
-use crate::resources::index::{bits, mask};
 use crate::resources::vector::{ResourceVec, instance};
 
 /// The devices that a task holds on its node.
@@ -57,5 +57,12 @@ impl DeviceAssignment {
                 vec![device]
             }
         }
+    }
+}
+
+impl ResourceVec {
+    /// The resources of one task with the given device assignment.
+    pub fn of_task(each: &Resources, assignment: DeviceAssignment) -> ResourceVec {
+        ResourceVec { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..assignment.taken() }
     }
 }

@@ -18,7 +18,7 @@ pub fn infeasible(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
     if capacity.is_empty() {
         return ("no node is registered".to_string(), "register a node".to_string());
     }
-    if let Some(problem) = too_far_apart(capacity, shape) {
+    if let Some(problem) = no_container_runtime(capacity, shape).or_else(|| too_far_apart(capacity, shape)) {
         return problem;
     }
     if shape.may_span() {
@@ -39,6 +39,26 @@ pub fn infeasible(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
 }
 
 type Problem = Option<(String, String)>;
+
+/// The cluster could hold the gang without its image.
+fn no_container_runtime(capacity: &ResourceIndex, shape: &Shape) -> Problem {
+    let relaxed = Shape { in_container: false, ..shape.clone() };
+    if !shape.in_container || !capacity.could_ever_hold(&relaxed) {
+        return None;
+    }
+    let (problem, nearest) = match capacity.kinds().any(|(kind, _)| kind.runs_images) {
+        false => (
+            "the job has an image, and no node has a container runtime",
+            "install podman, docker, nerdctl or apptainer on a node and restart its agent, or submit the job without an \
+             image",
+        ),
+        true => (
+            "the job has an image, and no node with a container runtime could hold the job",
+            "ask for less, or submit the job without an image",
+        ),
+    };
+    Some((problem.to_string(), nearest.to_string()))
+}
 
 /// The cluster could hold the gang, but not with the required locality.
 fn too_far_apart(capacity: &ResourceIndex, shape: &Shape) -> Problem {
@@ -92,21 +112,31 @@ fn too_many_gpus(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     if most == 0 || most >= shape.gpus() {
         return None;
     }
-    Some((problem, format!("ask for at most {most} ({})", example(capacity, kind))))
+    Some((problem, format!("request at most {most} GPUs (as on {})", example(capacity, kind))))
 }
 
 fn too_many_cores(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let kinds = kinds_for(capacity, &without(shape, |each| each.cpus = 0));
     let kind = kinds.into_iter().max_by_key(|kind| kind.cpus)?;
     let problem = format!("no node{} has {} CPU cores", with_gpus(shape), shape.cpus());
-    Some((problem, format!("ask for at most {} in all ({})", kind.cpus, example(capacity, kind))))
+    Some((
+        problem,
+        format!("request at most {} CPU cores for all tasks together (as on {})", kind.cpus, example(capacity, kind)),
+    ))
 }
 
 fn too_much_memory(capacity: &ResourceIndex, shape: &Shape) -> Problem {
     let kinds = kinds_for(capacity, &without(shape, |each| each.memory_mib = 0));
     let kind = kinds.into_iter().max_by_key(|kind| kind.memory_mib)?;
     let problem = format!("no node{} has {} MiB of memory", with_gpus(shape), shape.memory_mib());
-    Some((problem, format!("ask for at most {} MiB in all ({})", kind.memory_mib, example(capacity, kind))))
+    Some((
+        problem,
+        format!(
+            "request at most {} MiB of memory for all tasks together (as on {})",
+            kind.memory_mib,
+            example(capacity, kind)
+        ),
+    ))
 }
 
 fn too_much_gpu_memory(capacity: &ResourceIndex, shape: &Shape) -> Problem {

@@ -96,17 +96,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_makes_a_device_whole_again() {
+    fn a_device_is_whole_again_once_all_fractions_are_released() {
         let (used, more) = (GpuFractions::of(1, part(300, 500)), GpuFractions::of(1, part(700, 500)));
         let left = minus((0b11, GpuFractions::default()), (0, used));
         assert_eq!(left, (0b01, GpuFractions::of(1, part(700, 500))));
         assert_eq!(minus(left, (0, more)), (0b01, GpuFractions::default()));
         assert_eq!(plus(left, (0, used)), (0b11, GpuFractions::default()));
-        assert_eq!(plus((0, used), (0, more)), (0b10, GpuFractions::default()), "all parts are the whole");
+        assert_eq!(plus((0, used), (0, more)), (0b10, GpuFractions::default()), "the sum is the whole device");
     }
 
     #[test]
-    fn a_whole_device_holds_every_part_and_a_part_no_whole_one() {
+    fn a_whole_device_holds_any_fraction_and_no_fraction_holds_a_whole_device() {
         let some = (0, GpuFractions::of(0, part(400, 400)));
         assert!(holds((1, GpuFractions::default()), some));
         assert!(!holds(some, (1, GpuFractions::default())));

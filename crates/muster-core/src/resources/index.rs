@@ -376,13 +376,3 @@ pub fn placed_tasks(
     let tasks = (0..).zip(ranks.zip(assignments));
     tasks.map(|(rank, ((group, each), assignment))| kind.placed(each, (rank, group), node, *assignment)).collect()
 }
-
-/// The bit mask of device indexes. No node has more than 64 devices.
-pub fn mask(gpus: &[u8]) -> u64 {
-    gpus.iter().filter(|gpu| **gpu < 64).fold(0, |mask, gpu| mask | 1 << gpu)
-}
-
-/// The indexes of the set bits.
-pub fn bits(mask: u64) -> Vec<u8> {
-    (0..64).filter(|index| mask & (1 << index) != 0).collect()
-}

@@ -6,20 +6,19 @@ use std::sync::Arc;
 
 use crate::estimate::fragmentation::{FragmentationModel, NodeFree, TaskClass};
 use crate::estimate::workload_mix::TaskCounts;
-use crate::gpu::device::GpuFacts;
+use crate::gpu::device::{GpuFacts, MigInstance};
 use crate::gpu::gpu_share::GpuFraction;
 use crate::gpu::gpu_share::{PARTITIONED_GPUS_MAX, SHARED_GPUS_MAX, Share, ShareMode, WHOLE};
 use crate::gpu::mig::MigTable;
 use crate::gpu::model;
 use crate::gpu::partition;
-use crate::gpu::partition::MigInstance;
 use crate::gpu::topology::{LocalityRequirement, NodeTopology};
 use crate::ids::NodeId;
 use crate::objects::job::{PlacedTask, Resources};
 use crate::objects::node::Node;
 use crate::objects::shape::Shape;
 use crate::resources::assignment::DeviceAssignment;
-use crate::resources::index::bits;
+use crate::resources::device_mask::bits;
 use crate::resources::vector::{ResourceVec, instance};
 
 /// The properties that all nodes of one kind share.
@@ -32,6 +31,8 @@ pub struct Kind {
     pub labels: BTreeMap<String, String>,
     /// Taints keep all jobs away: no job tolerates a taint yet.
     pub taints: Vec<String>,
+    /// Jobs with an image can run here.
+    pub runs_images: bool,
     pub topology: Arc<NodeTopology>,
 }
 
@@ -219,8 +220,8 @@ impl Eligible {
         self.fractions.get(usize::from(device)).copied().unwrap_or_default()
     }
 
-    /// The assignments for one task in the free resources. Of whole devices only the set with the best locality is
-    /// given.
+    /// The assignments of free devices to one task: every fraction and every MIG instance that fits, but only one set
+    /// of whole devices, the one with the best locality.
     pub fn assignments<'a>(
         &'a self,
         each: &'a Resources,
@@ -263,7 +264,7 @@ impl Eligible {
         self.assignments(each, free).min_by_key(|assignment| self.order(free, *assignment))
     }
 
-    /// The sort key of an assignment in the order of [`Eligible::seat`].
+    /// The sort key of an assignment in the order of [`Eligible::best_assignment`].
     pub(crate) fn order(&self, free: ResourceVec, assignment: DeviceAssignment) -> (u8, u16, u64) {
         match assignment {
             DeviceAssignment::Whole(gpus) => (0, 0, gpus),
@@ -305,6 +306,7 @@ impl Kind {
             memory_mib: facts.memory_mib,
             labels: node.labels().clone(),
             taints: node.taints().to_vec(),
+            runs_images: node.runs_images(),
             topology: Arc::new(NodeTopology::of(&facts.gpus, &facts.numa)),
         }
     }
@@ -403,10 +405,11 @@ impl Kind {
         }
     }
 
-    /// Whether nodes of this kind carry the requested labels and no taint.
+    /// Whether nodes of this kind carry the requested labels and no taint, and run images if the job has one.
     pub fn admits(&self, shape: &Shape) -> bool {
         let labelled = |(key, value)| self.labels.get(key) == Some(value);
-        self.taints.is_empty() && shape.node_labels.iter().all(labelled)
+        let runs_it = self.runs_images || !shape.in_container;
+        self.taints.is_empty() && runs_it && shape.node_labels.iter().all(labelled)
     }
 
     /// Whether a job that requests `pool` may use the device now; true without a pool.

@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use crate::gpu::gpu_share::GpuFraction;
 use crate::gpu::gpu_share::PARTITIONED_GPUS_MAX;
 use crate::ids::NodeId;
-use crate::objects::job::{Job, JobSpec, PlacedTask, Resources};
+use crate::objects::job::{Job, JobSpec, PlacedTask};
 use crate::objects::node::{Lease, Node, Slot};
-use crate::resources::assignment::DeviceAssignment;
+use crate::resources::device_mask::mask;
 use crate::resources::fractions::{self as parts, DeviceFractions, GpuFractions};
-use crate::resources::index::mask;
 
 /// An amount of resources on one node, free or used. Devices are identified; cores and memory are only counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -103,11 +102,6 @@ impl ResourceVec {
     /// The fraction of a device; `GpuFraction::WHOLE` for a whole device.
     pub fn fraction_of(self, device: u8) -> GpuFraction {
         if self.gpus >> device & 1 == 1 { GpuFraction::WHOLE } else { self.fractions.get(device) }
-    }
-
-    /// The resources of one task with the given device assignment.
-    pub fn of_task(each: &Resources, assignment: DeviceAssignment) -> ResourceVec {
-        ResourceVec { cpus: u64::from(each.cpus), memory_mib: each.memory_mib, ..assignment.taken() }
     }
 
     /// The resources that a placed task uses.

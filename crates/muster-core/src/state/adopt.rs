@@ -22,7 +22,7 @@ use crate::objects::settings::{PRIORITY_MAX, Repartition};
 use crate::objects::shape::Shape;
 use crate::resources::{DeviceAssignment, ResourceVec, mask};
 use crate::state::State;
-use crate::state::decide::Decision;
+use crate::state::decision::Decision;
 use crate::state::preemption::was_waiting_at;
 use crate::time::{DAY, Timestamp};
 use taken::Taken;
@@ -91,6 +91,7 @@ impl State {
             revocable: start.revocable,
             score: start.score.clone(),
             held: Some(job.spec.demand_of(&start.tasks)),
+            self_fence: self.self_fence_of(job),
             at: now,
         });
         Ok(events)
@@ -104,6 +105,9 @@ impl State {
         require(priority, Rejection::EffectivePriorityOutOfBounds)?;
         let expected = start.expected_ms.is_none_or(|ms| (0..=EXPECTED_MS_MAX).contains(&ms));
         require(expected, Rejection::ExpectedRuntimeOutOfBounds)?;
+        // A job with a time limit backfills under the limit: its end is bound, so it is never revocable.
+        let on_estimate = start.revocable || start.expected_ms.is_some();
+        require(!on_estimate || job.spec.time_limit_ms.is_none(), Rejection::EstimateDespiteTimeLimit)?;
         let may_be_revoked = || self.may_backfill_revocably(&job.spec.tenant, job.id);
         require(!start.revocable || may_be_revoked(), Rejection::NotRevocable)?;
         require(start.score.as_deref().is_none_or(is_score_in_bounds), Rejection::ScoreOutOfBounds)

@@ -17,11 +17,11 @@ use crate::gpu::partition::Partition;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::charge::Charge;
 use crate::objects::job::{
-    Attempt, Dependency, Exit, Job, JobSpec, NodeReport, Outcome, Phase, PlacedTask, StopCause, Stopping,
+    Attempt, Dependency, Exit, Job, JobSpec, NodeReport, Outcome, Phase, PlacedTask, StopCause, Stopping, Unkillable,
 };
-use crate::objects::node::{Node, NodeFacts, NodeState, NodeStatus, OperatorLabels};
+use crate::objects::node::{HealthFailure, Node, NodeFacts, NodeState, NodeStatus, OperatorLabels, Recorded};
 use crate::objects::tenant::TenantConfig;
-use crate::state::policies::pools_of;
+use crate::state::policies::{AttemptEnd, pools_of};
 use crate::state::usage::budgets::budgeted;
 use crate::state::{ArrayState, Claim, EndedJob, State};
 use crate::time::Timestamp;
@@ -59,12 +59,19 @@ impl State {
                 expected_ms,
                 revocable,
                 score,
+                self_fence,
                 at,
                 ..
             } => {
-                let estimates = (*effective_priority, *expected_ms);
-                let attempt = Attempt::placed((*attempt, *epoch), estimates, tasks, *at);
-                self.place(*job, Attempt { revocable: *revocable, score: score.clone(), ..attempt });
+                let attempt = Attempt {
+                    effective_priority: *effective_priority,
+                    expected_ms: *expected_ms,
+                    revocable: *revocable,
+                    score: score.clone(),
+                    self_fence: *self_fence,
+                    ..Attempt::placed(*attempt, *epoch, tasks, *at)
+                };
+                self.place(*job, attempt);
             }
             Event::AttemptStarted { job, node, whole, at, .. } => self.start(*job, node, *whole, *at),
             Event::AttemptStopping { job, cause, grace_ms, at, .. } => {
@@ -74,9 +81,17 @@ impl State {
                 let stopping = Stopping { cause: cause.clone(), since: *at, grace_ms: *grace_ms };
                 self.move_job(*job, *at, |job| attempt_mut(job).stopping = Some(stopping));
             }
-            Event::NodePartEnded { job, node, exit, stopped, ended_at, at, .. } => {
-                let part = NodeReport::Ended { exit: exit.clone(), stopped: *stopped, ended_at: *ended_at };
+            Event::NodePartEnded { job, node, exit, stopped, ended_at, prolog_failed, at, .. } => {
+                let (exit, stopped, prolog_failed) = (exit.clone(), *stopped, *prolog_failed);
+                let part = NodeReport::Ended { exit, stopped, ended_at: *ended_at, prolog_failed };
                 self.move_job(*job, *at, |job| attempt_mut(job).reports.insert(node, part));
+            }
+            Event::AttemptSignalled { job, at, .. } => {
+                self.move_job(*job, *at, |job| attempt_mut(job).signalled_at = Some(*at));
+            }
+            Event::AttemptUnkillable { job, node, processes, at, .. } => {
+                let unkillable = Unkillable { node: node.clone(), processes: processes.clone(), since: *at };
+                self.move_job(*job, *at, |job| attempt_mut(job).unkillable = Some(Box::new(unkillable)));
             }
             Event::AttemptEnded { job, next, exit, charge, charged_until, at, .. } => {
                 let end = LeaseEnd { charged_until: charged_until.unwrap_or(*at), released_at: *at };
@@ -127,8 +142,25 @@ impl State {
                 self.change_node(node, *at, |node| node.operator = operator);
             }
             Event::NodeStateChanged { node, status, by, why, at } => {
-                let state = NodeState { status: *status, by: by.clone(), why: why.clone(), since: *at };
-                self.change_node(node, *at, |node| node.state = state);
+                let single = Recorded { status: *status, by: by.clone(), why: why.clone(), since: *at };
+                self.change_node(node, *at, |node| node.state = NodeState::of_single_status(single));
+            }
+            Event::NodeServiceChanged { node, service, by, why, at } => {
+                let service = Recorded { status: *service, by: by.clone(), why: why.clone(), since: *at };
+                self.change_node(node, *at, |node| node.state.service = service);
+            }
+            Event::NodeSightChanged { node, sight, silent_since, by, why, at } => {
+                self.change_node(node, *at, |node| {
+                    // A new leader restarts the silence of a node that was lost before.
+                    let known = &node.state.sight;
+                    let since = if known.status == *sight { known.since } else { *at };
+                    node.state.sight = Recorded { status: *sight, by: by.clone(), why: why.clone(), since };
+                    node.state.silent_since = *silent_since;
+                });
+            }
+            Event::NodeHealthChanged { node, failure, at } => {
+                let failure = failure.clone().map(|why| HealthFailure { why, since: *at });
+                self.change_node(node, *at, |node| node.health_failure = failure);
             }
             Event::NodeRemoved { node, at } => self.remove_node(node, *at),
             Event::GpuHealthChanged {
@@ -181,6 +213,22 @@ impl State {
             Event::TokenRevoked { id, at } => {
                 self.clock = self.clock.max(*at);
                 self.tokens.remove(id);
+            }
+            Event::JoinTokenAdded { token, at } => {
+                self.clock = self.clock.max(*at);
+                self.join_tokens.insert(token.id.clone(), (**token).clone());
+            }
+            Event::JoinTokenEnded { id, at, .. } => {
+                self.clock = self.clock.max(*at);
+                self.join_tokens.remove(id);
+            }
+            Event::NodeEnrolled { node, token, at } => {
+                self.clock = self.clock.max(*at);
+                self.enrol(node, token, *at);
+            }
+            Event::ClusterCaChosen { fingerprint, at } => {
+                self.clock = self.clock.max(*at);
+                self.cluster_ca = Some(fingerprint.clone());
             }
             Event::Acted { at, .. } | Event::WaitNoted { at, .. } => self.clock = self.clock.max(*at),
             Event::Forgotten { before, trimmed_before } => self.forget_before(*before, *trimmed_before),
@@ -398,17 +446,18 @@ impl State {
         self.count_array(id, |array| array.active -= 1);
         match next {
             NextPhase::Ended { outcome, .. } => self.end_job(id, *outcome, at),
-            NextPhase::Queued { because, wakes_at } => self.move_job(id, at, |job| {
-                let preempted = *because == RequeueCause::Preempted;
+            NextPhase::Queued { cause, wakes_at } => self.move_job(id, at, |job| {
+                let preempted = *cause == RequeueCause::Preempted;
                 let lost_node = matches!(exit, Exit::Unknown { .. });
-                let returning = lost_node && *because == RequeueCause::Requeued;
+                let returning = (lost_node && *cause == RequeueCause::Requeued) || *cause == RequeueCause::NodeFault;
                 job.phase = Phase::Queued { preempted, returning, since: at };
                 job.wakes_at = *wakes_at;
                 job.ran_ms = ran_ms;
-                match because {
+                match cause {
                     RequeueCause::Preempted => job.preemptions += 1,
                     RequeueCause::Restarted => job.restarts += 1,
                     RequeueCause::Requeued => job.requeues += 1,
+                    RequeueCause::NodeFault => {}
                 }
             }),
             NextPhase::Held { by, why } => self.move_job(id, at, |job| {
@@ -601,8 +650,9 @@ impl State {
 
     fn remove_node(&mut self, id: &NodeId, at: Timestamp) {
         self.clock = self.clock.max(at);
-        let node = self.nodes.remove(id);
-        assert!(node.is_some_and(|node| node.jobs.is_empty()), "{id} is gone or busy");
+        let (node, enrolment) = (self.nodes.remove(id), self.enrolments.remove(id));
+        assert!(node.as_ref().is_none_or(|node| node.jobs.is_empty()), "{id} is busy");
+        assert!(node.is_some() || enrolment.is_some(), "{id} is gone");
         self.resources.remove(id);
         self.forget_kinds();
     }
@@ -647,15 +697,6 @@ struct Submission<'a> {
     at: Timestamp,
 }
 
-/// An attempt that ended, with the next phase of its job.
-pub(super) struct AttemptEnd<'a> {
-    pub attempt: &'a Attempt,
-    pub next: &'a NextPhase,
-    pub exit: &'a Exit,
-    /// When its processes were gone.
-    pub at: Timestamp,
-}
-
 fn attempt_mut(job: &mut Job) -> &mut Attempt {
     let id = job.id;
     match &mut job.phase {
@@ -664,22 +705,29 @@ fn attempt_mut(job: &mut Job) -> &mut Attempt {
     }
 }
 
-/// When the time limit of a running job expires; `None` once the attempt is stopping.
+/// When the time limit of a running job ends, or when its early signal is due; `None` once the attempt is stopping.
 pub(super) fn deadline(job: &Job) -> Option<Timestamp> {
     let attempt = job.attempt().filter(|attempt| attempt.stopping.is_none())?;
-    Some(attempt.started_at?.plus(job.spec.time_limit_ms?))
+    let ends_at = time_limit_end(job)?;
+    let early = job.spec.early_signal.filter(|_| attempt.signalled_at.is_none());
+    Some(early.map_or(ends_at, |early| ends_at.plus(-early.before_ms)))
+}
+
+/// When the time limit of a running job ends.
+pub(super) fn time_limit_end(job: &Job) -> Option<Timestamp> {
+    Some(job.attempt()?.started_at?.plus(job.spec.time_limit_ms?))
 }
 
 fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
     Node {
         id: id.clone(),
         facts: facts.clone(),
-        state: NodeState {
+        state: NodeState::of_single_status(Recorded {
             status: NodeStatus::Ready,
             by: "muster".to_string(),
             why: "registered".to_string(),
             since: at,
-        },
+        }),
         gpu_health: Vec::new(),
         partitions: BTreeMap::new(),
         registered_at: at,
@@ -689,6 +737,7 @@ fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
         cpus_held: 0,
         memory_mib_held: 0,
         jobs: BTreeSet::new(),
+        health_failure: None,
         placed_at: Timestamp(0),
         pools: Vec::new(),
     }

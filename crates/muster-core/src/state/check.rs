@@ -9,7 +9,7 @@ use std::fmt;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::demand::Demand;
 use crate::objects::job::{Job, Phase};
-use crate::objects::node::{Lease, Slot, fit_on_one_device};
+use crate::objects::node::{Lease, Sight, Slot, fit_on_one_device};
 use crate::state::{ArrayState, State};
 
 /// A violated invariant, as a sentence.
@@ -32,6 +32,7 @@ impl State {
         self.check_arrays(&mut found);
         self.check_claims(&mut found);
         self.check_ends(&mut found);
+        self.check_fenced_nodes(&mut found);
         self.check_derived(&mut found);
         found
     }
@@ -187,6 +188,16 @@ impl State {
             }
             if matches!(job.phase, Phase::Active(_)) && !job.open_dependencies.is_empty() {
                 found.push(Violation(format!("{} runs before its dependencies", job.id)));
+            }
+        }
+    }
+
+    /// Nothing is recorded as running on a fenced node.
+    fn check_fenced_nodes(&self, found: &mut Vec<Violation>) {
+        for node in self.nodes.values().filter(|node| node.state.sight.status == Sight::Fenced) {
+            let open = self.attempts_on(&node.id).filter_map(|job| Some((job, job.attempt()?)));
+            for (job, _) in open.filter(|(_, attempt)| attempt.has_open_part(&node.id)) {
+                found.push(Violation(format!("{} runs on {}, which is fenced", job.id, node.id)));
             }
         }
     }

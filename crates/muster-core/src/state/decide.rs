@@ -7,26 +7,13 @@ use crate::facts::event::Event;
 use crate::facts::refusal::Refusal;
 use crate::ids::GpuId;
 use crate::state::State;
+use crate::state::decision::Decision;
+use crate::state::node_state::Silence;
 use crate::state::nodes::HealthUpdate;
 use crate::time::Timestamp;
 
 /// Characters of an act or its object that the audit log keeps. Only the path of a refused request may be longer.
 const AUDIT_CHARS_MAX: usize = 200;
-
-/// The result of an accepted command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decision {
-    /// In order; empty if the command requests what already holds.
-    pub events: Vec<Event>,
-    pub answer: Answer,
-}
-
-impl Decision {
-    /// Events with the answer `Done`.
-    pub(super) fn done(events: Vec<Event>) -> Decision {
-        Decision { events, answer: Answer::Done }
-    }
-}
 
 impl State {
     /// The events and the answer of a command, or why it is refused.
@@ -49,6 +36,10 @@ impl State {
             }
             Command::RemoveGpu { node, gpu } => self.decide_remove_gpu(by, node, *gpu, now),
             Command::SetNodeState { node, status, why } => self.decide_node_state(by, node, *status, why, now),
+            Command::SetNodeSight { node, sight, silent_ms, fenced } => {
+                self.decide_node_sight(node, *sight, &Silence { ms: *silent_ms, fenced }, now)
+            }
+            Command::ReportHealth { node, failure } => self.decide_health(node, failure.as_deref(), now),
             Command::RemoveNode { node } => self.decide_remove_node(node, now),
             Command::SetGpuHealth { node, gpu, status, why, cooling_until, temperature_c, jobs } => {
                 let update = HealthUpdate {
@@ -72,6 +63,7 @@ impl State {
                 self.check_may_change_if_known(by, *job)?;
                 self.decide_report(node, *job, *attempt, report, now)
             }
+            Command::EnterJob { job, .. } => self.decide_enter(by, *job),
             Command::Tick => Ok(self.decide_tick(now)),
             Command::NoteWaits { waits } => {
                 let noted = waits.iter().cloned();
@@ -98,6 +90,9 @@ impl State {
             }
             Command::AddToken { token } => self.decide_add_token(by, token, now),
             Command::RevokeToken { id } => self.decide_revoke_token(id, now),
+            Command::AddJoinToken { token } => self.decide_add_join_token(token, now),
+            Command::EnrolNode { node, token } => self.decide_enrol(node, token, now),
+            Command::ChooseClusterCa { fingerprint } => self.decide_cluster_ca(fingerprint, now),
         }
     }
 

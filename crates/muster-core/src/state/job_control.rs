@@ -9,7 +9,7 @@ use crate::facts::refusal::Refusal;
 use crate::ids::JobId;
 use crate::objects::job::{Attempt, Job, Outcome, Phase, StopCause};
 use crate::objects::settings::PRIORITY_MAX;
-use crate::state::decide::Decision;
+use crate::state::decision::Decision;
 use crate::state::submit::check_name;
 use crate::state::{ArrayState, State};
 use crate::time::Timestamp;
@@ -105,6 +105,16 @@ impl State {
         }
         let changed = |job: &Job| Event::JobChanged { job: job.id, change: change.clone(), at: now };
         Ok(Decision::done(members.into_iter().map(changed).collect()))
+    }
+
+    /// A person may run programs inside a job that runs. Nothing changes: the act itself is recorded for the audit log.
+    pub(super) fn decide_enter(&self, by: &Actor, id: JobId) -> Result<Decision, Refusal> {
+        let (verb, needs) = ("a program inside it", "running");
+        match self.live_members(by, id, verb, needs)?[..] {
+            [job] if matches!(job.phase_name(), "Running" | "Stopping") => Ok(Decision::done(Vec::new())),
+            [job] => Err(wrong_phase(job, verb, needs)),
+            _ => Err(Refusal::Invalid { field: "id", problem: format!("`{id}` is an array; name one of its jobs") }),
+        }
     }
 
     /// The live jobs that an id refers to; a refusal if there are none or the actor may not change them.

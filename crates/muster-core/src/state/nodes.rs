@@ -1,4 +1,4 @@
-//! Step 4, decide: the commands about nodes and GPUs: registration, declaration, labels, state, partitions, health.
+//! Step 4, decide: the commands about nodes and GPUs: registration, labels, partitions, health.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +8,10 @@ use crate::facts::refusal::Refusal;
 use crate::gpu::device::{DeclaredHealth, GPUS_PER_NODE_MAX, GpuFacts, GpuHealth, GpuStatus};
 use crate::gpu::partition;
 use crate::ids::{GpuId, JobId, NodeId};
-use crate::objects::job::{Exit, StopCause};
-use crate::objects::node::{NodeFacts, NodeStatus};
+use crate::objects::job::StopCause;
+use crate::objects::node::NodeFacts;
 use crate::state::State;
-use crate::state::decide::Decision;
-use crate::state::report::PartEnd;
+use crate::state::decision::Decision;
 use crate::state::submit::{CPUS_MAX, MEMORY_MIB_MAX};
 use crate::time::Timestamp;
 
@@ -31,17 +30,16 @@ pub(super) struct HealthUpdate<'a> {
 impl State {
     pub(super) fn decide_register(&self, id: &NodeId, facts: &NodeFacts, now: Timestamp) -> Result<Decision, Refusal> {
         check_facts(facts)?;
-        let mut events = Vec::new();
-        match self.nodes.get(id) {
-            Some(node) if node.facts == *facts && !node.declared => {}
-            Some(node) if !node.jobs.is_empty() && node.facts.gpus.len() > facts.gpus.len() => {
-                // Leases refer to devices by index, so the devices of a running job must not disappear.
-                return Err(Refusal::NodeBusy { node: id.clone(), jobs: node.jobs.len() });
-            }
-            _ => events.push(Event::NodeRegistered { node: id.clone(), facts: Box::new(facts.clone()), at: now }),
+        let reported = &facts.gpus;
+        let facts = self.with_known_indexes(id, facts)?;
+        // Before the registration, which may shorten the list of devices.
+        let mut events = self.device_health_after(id, reported, now);
+        events.extend(self.found_partitioned(id, &facts, now));
+        if self.nodes.get(id).is_none_or(|node| node.facts != facts || node.declared) {
+            let registered = Event::NodeRegistered { node: id.clone(), facts: Box::new(facts), at: now };
+            events.insert(0, registered);
         }
-        events.extend(self.found_partitioned(id, facts, now));
-        events.extend(self.node_returned(id, now));
+        events.extend(self.node_registered_again(id, now));
         Ok(Decision::done(events))
     }
 
@@ -132,57 +130,11 @@ impl State {
         (0..).zip(&facts.gpus).filter_map(partitioned).collect()
     }
 
-    /// A node that was suspect, unreachable or fenced becomes ready; a node that an operator drained or held stays so.
-    fn node_returned(&self, id: &NodeId, now: Timestamp) -> Option<Event> {
-        let status = self.nodes.get(id)?.state.status;
-        matches!(status, NodeStatus::Suspect | NodeStatus::Unreachable | NodeStatus::Fenced).then(|| {
-            Event::NodeStateChanged {
-                node: id.clone(),
-                status: NodeStatus::Ready,
-                by: Actor::system().name,
-                why: "its agent registered again".to_string(),
-                at: now,
-            }
-        })
-    }
-
-    pub(super) fn decide_node_state(
-        &self,
-        by: &Actor,
-        id: &NodeId,
-        status: NodeStatus,
-        why: &str,
-        now: Timestamp,
-    ) -> Result<Decision, Refusal> {
-        let node = self.node(id)?;
-        if node.state.status == status && node.state.why == why {
-            return Ok(Decision::done(Vec::new()));
-        }
-        let mut events = vec![Event::NodeStateChanged {
-            node: id.clone(),
-            status,
-            by: by.name.clone(),
-            why: why.to_string(),
-            at: now,
-        }];
-        if status == NodeStatus::Fenced {
-            self.end_parts_on(id, now, &mut events);
-        }
-        Ok(Decision::done(events))
-    }
-
-    /// End the parts of attempts on a fenced node: nothing runs there any more.
-    fn end_parts_on(&self, id: &NodeId, now: Timestamp, events: &mut Vec<Event>) {
-        for job in self.attempts_on(id) {
-            let exit = Exit::Unknown { why: format!("node `{id}` was fenced") };
-            // When its processes ended is unknown.
-            let end = PartEnd { exit: &exit, stopped: false, ended_at: None };
-            self.end_part(job, id, &end, now, events);
-        }
-        self.settle_ends(events, now);
-    }
-
     pub(super) fn decide_remove_node(&self, id: &NodeId, now: Timestamp) -> Result<Decision, Refusal> {
+        if !self.nodes.contains_key(id) && self.enrolments.contains_key(id) {
+            // Its agent has a certificate and has never registered.
+            return Ok(Decision::done(vec![Event::NodeRemoved { node: id.clone(), at: now }]));
+        }
         let node = self.node(id)?;
         if !node.jobs.is_empty() {
             return Err(Refusal::NodeBusy { node: id.clone(), jobs: node.jobs.len() });

@@ -9,7 +9,7 @@ use crate::facts::event::{Event, NextPhase};
 use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::nearest::nearest;
-use crate::objects::job::{Job, Outcome, StopCause};
+use crate::objects::job::{Attempt, Exit, Job, Outcome, StopCause};
 use crate::objects::node::Node;
 use crate::objects::policy::{
     BundleVersion, FailedAttempt, FailureView, Hook, JobAnswer, POLICY_COST_MILLI_MAX, PolicyBundle, PolicyScope,
@@ -19,8 +19,7 @@ use crate::objects::settings::PRIORITY_MAX;
 use crate::policy::{BucketAnswer, DeviceCondition, Policies, ResolvedAnswer};
 use crate::queue::Bucket;
 use crate::state::State;
-use crate::state::apply::AttemptEnd;
-use crate::state::decide::Decision;
+use crate::state::decision::Decision;
 use crate::state::report::exit_text;
 use crate::time::Timestamp;
 
@@ -28,6 +27,15 @@ use crate::time::Timestamp;
 const FILES_MAX: usize = 64;
 /// Bytes of all files of one bundle.
 const BYTES_MAX: usize = 256 << 10;
+
+/// An attempt that ended, with the next phase of its job.
+pub(super) struct AttemptEnd<'a> {
+    pub attempt: &'a Attempt,
+    pub next: &'a NextPhase,
+    pub exit: &'a Exit,
+    /// When its processes were gone.
+    pub at: Timestamp,
+}
 
 impl State {
     pub(super) fn decide_apply_policy(
@@ -332,7 +340,7 @@ fn check_bundle(scope: &PolicyScope, bundle: &PolicyBundle) -> Result<(), Refusa
         let pools = bundle.rules.pools.keys().map(|name| format!("the pool `{name}`"));
         let rulesets = bundle.rules.schedules.keys().map(|name| format!("the ruleset `{name}`"));
         let registered = pools.chain(rulesets).collect::<Vec<_>>().join(", ");
-        let why = "the policies of a tenant register nothing: pools and rulesets count for everyone";
+        let why = "policies of a tenant may not register pools or rulesets, because these apply to all tenants";
         return invalid(format!("{why}; leave out {registered}"));
     }
     Ok(())

@@ -10,7 +10,7 @@ use crate::ids::{JobId, NodeId};
 use crate::objects::job::{Attempt, Exit, Job, NodeReport, OnNodeLost, Outcome, StopCause};
 use crate::objects::policy::Hook;
 use crate::state::State;
-use crate::state::decide::Decision;
+use crate::state::decision::Decision;
 use crate::time::{MINUTE, Timestamp};
 
 /// The longest backoff after failed launches and restarts.
@@ -22,6 +22,7 @@ pub(super) struct PartEnd<'a> {
     pub stopped: bool,
     /// When its processes were gone, if known.
     pub ended_at: Option<Timestamp>,
+    pub prolog_failed: bool,
 }
 
 impl State {
@@ -43,13 +44,32 @@ impl State {
         match (report, attempt.reports.get(node)) {
             // A checkpoint covers the whole gang, so any of its nodes may report it.
             (TaskReport::Saved, _) => events.push(saved(job, attempt, now)),
+            (TaskReport::EpilogFailed { why }, _) => {
+                events.extend(self.drained(node, format!("epilog failed after {id}: {why}"), now));
+            }
             // Agents repeat a report until it is acknowledged.
             (_, Some(NodeReport::Ended { .. })) | (TaskReport::Started, Some(NodeReport::Started)) => {}
             (TaskReport::Started, None) => events.push(started(job, attempt, node, now)),
             (TaskReport::Ended { exit, stopped, ended_ms_ago }, _) => {
                 let ended_at = ended_ms_ago.map(|ms| ended_at(attempt, ms, now));
-                self.end_part(job, node, &PartEnd { exit, stopped: *stopped, ended_at }, now, &mut events);
+                let end = PartEnd { exit, stopped: *stopped, ended_at, prolog_failed: false };
+                self.end_part(job, node, &end, now, &mut events);
                 self.settle_ends(&mut events, now);
+            }
+            (TaskReport::PrologFailed { why }, _) => {
+                // Drained first: otherwise the job, which keeps its place in the queue, would be launched there again.
+                events.extend(self.drained(node, why.clone(), now));
+                let exit = &Exit::NotStarted { why: why.clone() };
+                let end = PartEnd { exit, stopped: false, ended_at: Some(now), prolog_failed: true };
+                self.end_part(job, node, &end, now, &mut events);
+                self.settle_ends(&mut events, now);
+            }
+            (TaskReport::Unkillable { .. }, _) if attempt.unkillable.is_some() => {}
+            (TaskReport::Unkillable { processes }, _) => {
+                let why = format!("processes of {id} survive SIGKILL: {processes}");
+                events.extend(self.drained(node, why, now));
+                let (node, processes) = (node.clone(), processes.clone());
+                events.push(Event::AttemptUnkillable { job: id, attempt: number, node, processes, at: now });
             }
         }
         Ok(Decision::done(events))
@@ -64,7 +84,7 @@ impl State {
             events.push(self.attempt_ended(job, attempt, end, now));
             return;
         }
-        let PartEnd { exit, stopped, ended_at } = *end;
+        let PartEnd { exit, stopped, ended_at, prolog_failed } = *end;
         events.push(Event::NodePartEnded {
             job: job.id,
             attempt: attempt.number,
@@ -72,6 +92,7 @@ impl State {
             exit: exit.clone(),
             stopped,
             ended_at,
+            prolog_failed,
             at: now,
         });
         if !exit.is_success() && attempt.stopping.is_none() {
@@ -87,7 +108,10 @@ impl State {
         Event::AttemptEnded {
             job: job.id,
             attempt: attempt.number,
-            next: self.next(job, attempt, &exit, stopped, now),
+            next: match has_failed_prolog(attempt, last) {
+                true => self.next_after_prolog(job, attempt, &exit, now),
+                false => self.next(job, attempt, &exit, stopped, now),
+            },
             exit,
             charge: charge(&job.spec, attempt, tenant, until),
             receipt: receipt(job, attempt, until),
@@ -108,8 +132,8 @@ impl State {
             }
             Some(StopCause::Cancelled { by, why }) => ended(Outcome::Cancelled, format!("cancelled by {by}: {why}")),
             Some(StopCause::TimeLimit) => ended(Outcome::Failed, "its time limit passed".to_string()),
-            Some(StopCause::Preempted { .. }) => NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None },
-            Some(StopCause::Requeued { .. }) => NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None },
+            Some(StopCause::Preempted { .. }) => NextPhase::Queued { cause: RequeueCause::Preempted, wakes_at: None },
+            Some(StopCause::Requeued { .. }) => NextPhase::Queued { cause: RequeueCause::Requeued, wakes_at: None },
             Some(StopCause::Held { by, why }) => NextPhase::Held { by: by.clone(), why: why.clone() },
             Some(StopCause::GangFailed) | None => {
                 self.asleep_until_retry_answer(job, self.next_by_exit(job, exit, now), now)
@@ -117,13 +141,22 @@ impl State {
         }
     }
 
+    /// The node is at fault: the job queues again, unless somebody stopped it. The other tasks of its gang ended because of
+    /// that.
+    fn next_after_prolog(&self, job: &Job, attempt: &Attempt, exit: &Exit, now: Timestamp) -> NextPhase {
+        match attempt.stopping.as_ref().map(|stopping| &stopping.cause) {
+            None | Some(StopCause::GangFailed) => NextPhase::Queued { cause: RequeueCause::NodeFault, wakes_at: None },
+            Some(_) => self.next(job, attempt, exit, true, now),
+        }
+    }
+
     /// A job that restarts after a failure sleeps until the `retry` hook has answered, if a policy has that hook.
     fn asleep_until_retry_answer(&self, job: &Job, next: NextPhase, now: Timestamp) -> NextPhase {
         match next {
-            NextPhase::Queued { because, wakes_at: None }
+            NextPhase::Queued { cause, wakes_at: None }
                 if self.policies.answers_hook(Hook::Retry, &job.spec.tenant) =>
             {
-                NextPhase::Queued { because, wakes_at: Some(now) }
+                NextPhase::Queued { cause, wakes_at: Some(now) }
             }
             next => next,
         }
@@ -133,24 +166,25 @@ impl State {
         match exit {
             Exit::Code { code: 0 } => done(),
             Exit::NotStarted { why } => self.next_launch(job, why, now),
+            Exit::InvalidJob { .. } => ended(Outcome::Failed, exit_text(exit)),
             Exit::Unknown { why } if job.spec.on_node_lost != OnNodeLost::Wait => self.requeue_after_loss(job, why),
             _ if job.restarts < job.spec.restart.max_restarts => NextPhase::Queued {
-                because: RequeueCause::Restarted,
+                cause: RequeueCause::Restarted,
                 wakes_at: Some(now.plus(self.backoff_ms(job.restarts))),
             },
             exit => ended(Outcome::Failed, exit_text(exit)),
         }
     }
 
-    /// A failed launch is repeated after a backoff, so that the job does not return to the head of the queue at no
-    /// cost.
+    /// A job whose launch failed queues again after a backoff, and is held once its requeues are used up. Without the
+    /// backoff the job, which keeps its place in the queue, would be launched again in every round.
     fn next_launch(&self, job: &Job, why: &str, now: Timestamp) -> NextPhase {
         if job.requeues >= job.spec.restart.max_requeues {
             let why = format!("launch failed {} times: {why}", job.requeues + 1);
             return NextPhase::Held { by: "muster".to_string(), why };
         }
         let wakes_at = Some(now.plus(self.backoff_ms(job.requeues)));
-        NextPhase::Queued { because: RequeueCause::Requeued, wakes_at }
+        NextPhase::Queued { cause: RequeueCause::Requeued, wakes_at }
     }
 
     fn requeue_after_loss(&self, job: &Job, why: &str) -> NextPhase {
@@ -158,7 +192,7 @@ impl State {
             let why = format!("requeued {} times already: {why}", job.requeues);
             return NextPhase::Held { by: "muster".to_string(), why };
         }
-        NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None }
+        NextPhase::Queued { cause: RequeueCause::Requeued, wakes_at: None }
     }
 
     fn backoff_ms(&self, times: u32) -> i64 {
@@ -178,19 +212,27 @@ fn saved(job: &Job, attempt: &Attempt, now: Timestamp) -> Event {
     Event::CheckpointSaved { job: job.id, attempt: attempt.number, grace_ms, at: now }
 }
 
-/// The exit of the whole gang, which is that of the first part that did not succeed, in order of node; and whether any
-/// part had been ordered to stop.
+/// True if the prolog failed on any node of an attempt.
+fn has_failed_prolog(attempt: &Attempt, last: &PartEnd) -> bool {
+    let mut parts = attempt.reports.values();
+    last.prolog_failed || parts.any(|part| matches!(part, NodeReport::Ended { prolog_failed: true, .. }))
+}
+
+/// The exit of the whole gang, which is that of the first part that did not succeed, in order of node, or of a failed
+/// prolog, because of which the others ended; and whether any part had been ordered to stop.
 fn whole_exit(attempt: &Attempt, last: &PartEnd) -> (Exit, bool) {
     let mut exits: Vec<(&Exit, bool)> = Vec::new();
+    let mut failed_prolog = last.prolog_failed.then_some(last.exit);
     for part in attempt.reports.values() {
-        if let NodeReport::Ended { exit, stopped, .. } = part {
+        if let NodeReport::Ended { exit, stopped, prolog_failed, .. } = part {
             exits.push((exit, *stopped));
+            failed_prolog = failed_prolog.or(prolog_failed.then_some(exit));
         }
     }
     exits.push((last.exit, last.stopped));
     let stopped = exits.iter().any(|(_, stopped)| *stopped);
     let worst = exits.iter().find(|(exit, _)| !exit.is_success()).unwrap_or(&exits[0]);
-    (worst.0.clone(), stopped)
+    (failed_prolog.unwrap_or(worst.0).clone(), stopped)
 }
 
 /// When the last processes of a gang were gone, if that is known for every part. All parts keep their GPUs until then:
@@ -218,7 +260,7 @@ fn receipt(job: &Job, attempt: &Attempt, end: Timestamp) -> Option<PreemptionRec
     let StopCause::Preempted { by } = stopping.cause else { return None };
     Some(PreemptionReceipt {
         by,
-        asked_at: stopping.since,
+        stop_ordered_at: stopping.since,
         saved_at: attempt.saved_at,
         ran_ms: end.since(attempt.started_at.unwrap_or(attempt.placed_at)),
         lost_gpu_ms: lost_gpu_ms(job, attempt, end),
@@ -230,7 +272,8 @@ pub(super) fn exit_text(exit: &Exit) -> String {
     match exit {
         Exit::Code { code } => format!("exit code {code}{}", hint(*code)),
         Exit::Signal { signal } => format!("killed by signal {signal}"),
-        Exit::NotStarted { why } => format!("could not be started: {why}"),
+        Exit::OutOfMemory { limit_mib } => format!("killed by the kernel: out of memory (limit {limit_mib} MiB)"),
+        Exit::NotStarted { why } | Exit::InvalidJob { why } => format!("could not be started: {why}"),
         Exit::Unknown { why } => format!("exit unknown: {why}"),
     }
 }

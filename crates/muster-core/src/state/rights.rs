@@ -58,11 +58,11 @@ impl State {
         ceiling
     }
 
-    pub(super) fn check_priority(&self, by: &Actor, tenant: &TenantId, asked: u32) -> Result<(), Refusal> {
+    pub(super) fn check_priority(&self, by: &Actor, tenant: &TenantId, requested: u32) -> Result<(), Refusal> {
         let ceiling = self.priority_ceiling(by, tenant);
-        match asked <= ceiling.priority {
+        match requested <= ceiling.priority {
             true => Ok(()),
-            false => Err(Refusal::OverPriorityCeiling { asked, ceiling, tenant: tenant.clone() }),
+            false => Err(Refusal::OverPriorityCeiling { requested, ceiling, tenant: tenant.clone() }),
         }
     }
 

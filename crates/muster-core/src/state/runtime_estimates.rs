@@ -1,10 +1,10 @@
 //! Runtime estimates of the jobs of a state, and which running jobs yield under the objective `fast`.
 //!
-//! A job that checkpoints yields to a preemptor whose SRPT index exceeds the sum of its victims' indexes, any number of
-//! times: little work is lost, and what the job has run makes it smaller. A job that does not checkpoint yields once in
-//! its life, and only if the preemptor gains more time than the victims lose (`planner/preempt/srpt.rs`). No job yields
-//! to a lower priority, nor after it waited longer than `max_wait_ms`: the bound on every wait is the same as under
-//! `fair`.
+//! A job that checkpoints yields to a preemptor whose SRPT index exceeds the sum of the indexes of all its victims. It
+//! may yield any number of times: it loses little work, and the work that it has saved shortens its remaining time. A
+//! job that does not checkpoint yields at most once in its life, and only if the preemptor gains more time than all
+//! victims lose (`planner/preempt/srpt.rs`). No job yields to a preemptor of a lower priority. A job that waited longer
+//! than `max_wait_ms` before its start does not yield: the bound on every wait is the same as under `fair`.
 
 use crate::accounting::preemption_loss::{checkpoints, lost_gpu_ms};
 use crate::estimate::remaining::{RemainingModel, gpu_ms, srpt_index};

@@ -12,7 +12,8 @@ use crate::estimate::expected_end::planned_end;
 use crate::estimate::recent::RecentRuntimes;
 use crate::estimate::workload_mix::WorkloadMix;
 use crate::facts::command::IdempotencyRecord;
-use crate::ids::{JobId, TenantId};
+use crate::ids::{JobId, NodeId, TenantId};
+use crate::objects::enrolment::{Enrolment, JoinToken};
 use crate::objects::job::{Job, JobSpec};
 use crate::objects::node::Node;
 use crate::objects::policy::{BundleVersion, FailedAttempt, JobAnswer, TenantLimit};
@@ -61,6 +62,12 @@ pub struct SavedFrame {
     #[serde(default)]
     windows: Vec<Window>,
     tokens: Vec<Token>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    join_tokens: Vec<JoinToken>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    enrolments: Vec<(NodeId, Enrolment)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cluster_ca: Option<String>,
     ledger: Ledger,
     #[serde(default)]
     calibration: ForecastCalibration,
@@ -166,6 +173,9 @@ impl State {
             claims: self.claims.iter().map(|(id, claim)| (*id, claim.clone())).collect(),
             windows: self.windows.values().cloned().collect(),
             tokens: self.tokens.values().cloned().collect(),
+            join_tokens: self.join_tokens.values().cloned().collect(),
+            enrolments: self.enrolments.iter().map(|(node, enrolment)| (node.clone(), enrolment.clone())).collect(),
+            cluster_ca: self.cluster_ca.clone(),
             ledger: self.ledger.clone(),
             calibration: self.calibration.clone(),
             recent_runtimes: self.recent_runtimes,
@@ -289,6 +299,9 @@ impl SavedFrame {
             claims: self.claims.into_iter().collect(),
             windows: self.windows.into_iter().map(|window| (window.name.clone(), window)).collect(),
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
+            join_tokens: self.join_tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
+            enrolments: self.enrolments.into_iter().collect(),
+            cluster_ca: self.cluster_ca,
             ledger: self.ledger,
             calibration: self.calibration,
             recent_runtimes: self.recent_runtimes,

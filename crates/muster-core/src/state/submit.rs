@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::facts::command::{Actor, Answer, ArraySpec, SubmitJob};
 use crate::facts::event::Event;
 use crate::facts::refusal::Refusal;
+use crate::facts::verdict::decimal;
 use crate::gpu::gpu_share::{SHARE_MIN, WHOLE};
 use crate::ids::JobId;
 use crate::objects::job::{Dependency, JobSpec, Outcome, Resources, TaskGroup};
@@ -12,7 +13,7 @@ use crate::objects::settings::PRIORITY_MAX;
 use crate::objects::shape::Shape;
 use crate::resources::infeasible;
 use crate::state::State;
-use crate::state::decide::Decision;
+use crate::state::decision::Decision;
 use crate::time::Timestamp;
 
 /// Longest name of a job.
@@ -227,7 +228,8 @@ fn check_share(each: &Resources) -> Result<(), Refusal> {
         return Err(invalid("gpu_share", problem));
     }
     if each.gpus > 0 && !(SHARE_MIN..=WHOLE).contains(&each.gpu_compute_milli) {
-        let problem = format!("must be {SHARE_MIN} to {WHOLE} thousandths of a GPU, not {}", each.gpu_compute_milli);
+        let [least, most, not] = [SHARE_MIN, WHOLE, each.gpu_compute_milli].map(|milli| decimal(u64::from(milli)));
+        let problem = format!("must be {least} to {most} of a GPU, not {not}");
         return Err(invalid("gpu_share", problem));
     }
     Ok(())
@@ -237,6 +239,15 @@ fn check_run(spec: &JobSpec) -> Result<(), Refusal> {
     let run = &spec.run;
     if run.image.is_none() && run.script.is_none() && run.command.is_empty() {
         return Err(invalid("command", "there is nothing to run: give a command, a script or an image"));
+    }
+    let is_bad_image = |image: &&String| {
+        image.starts_with('-') || image.chars().any(|letter| letter.is_whitespace() || letter.is_control())
+    };
+    if let Some(image) = run.image.as_ref().filter(is_bad_image) {
+        return Err(invalid("image", format!("`{image}` cannot be the name of an image")));
+    }
+    if run.image.is_none() && !run.mounts.is_empty() {
+        return Err(invalid("mounts", "only a job with an image has mounts; other jobs see the files of the node"));
     }
     let bad_key = |key: &&String| key.is_empty() || key.contains(['=', '\0']);
     if let Some(key) = run.env.keys().find(bad_key) {

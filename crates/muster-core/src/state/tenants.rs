@@ -8,7 +8,7 @@ use crate::objects::settings::{PRIORITY_MAX, Settings};
 use crate::objects::tenant::TenantConfig;
 use crate::objects::token::{Token, is_reserved_name};
 use crate::state::State;
-use crate::state::decide::Decision;
+use crate::state::decision::Decision;
 use crate::time::Timestamp;
 
 /// The tenant that exists from the first start.

@@ -9,7 +9,8 @@ use crate::ids::{GpuId, JobId};
 use crate::objects::job::StopCause;
 use crate::objects::node::Node;
 use crate::objects::start_range::StartRange;
-use crate::state::decide::Decision;
+use crate::state::apply::time_limit_end;
+use crate::state::decision::Decision;
 use crate::state::{Claim, State};
 use crate::time::Timestamp;
 
@@ -22,6 +23,7 @@ impl State {
         self.end_old_claims(now, &mut events);
         self.close_old_windows(now, &mut events);
         self.end_cooling(now, &mut events);
+        self.end_old_join_tokens(now, &mut events);
         self.forget(now, &mut events);
         Decision::done(events)
     }
@@ -34,12 +36,16 @@ impl State {
         Decision::done(first.map(|(job, range)| Event::StartForecast { job: *job, range: *range, at: now }).collect())
     }
 
-    /// Stop attempts whose time limit has passed.
+    /// Stop attempts whose time limit has passed, and signal those whose time limit passes soon.
     fn stop_overdue(&self, now: Timestamp, events: &mut Vec<Event>) {
         for (_, id) in self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now) {
-            let Some(job) = self.jobs.get(id) else { continue };
-            if let Some(attempt) = job.attempt() {
-                events.push(self.stop(job, attempt, StopCause::TimeLimit, now));
+            let Some((job, attempt)) = self.jobs.get(id).and_then(|job| Some((job, job.attempt()?))) else { continue };
+            match job.spec.early_signal {
+                Some(early) if time_limit_end(job).is_some_and(|end| end > now) => {
+                    let (job, attempt, signal) = (job.id, attempt.number, early.signal);
+                    events.push(Event::AttemptSignalled { job, attempt, signal, at: now });
+                }
+                _ => events.push(self.stop(job, attempt, StopCause::TimeLimit, now)),
             }
         }
     }
@@ -114,11 +120,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nine_tenths_are_left_and_moments_go_whole() {
+    fn trimming_keeps_at_most_nine_tenths_and_splits_no_timestamp() {
         let moments = |of: &[i64]| of.iter().copied().map(Timestamp).collect::<Vec<_>>().into_iter();
         let all: Vec<i64> = (0..12).rev().collect();
-        assert_eq!(newest_to_drop(moments(&all), 10), Some(Timestamp(2)), "nine of twelve are left");
-        assert_eq!(newest_to_drop(moments(&[7; 12]), 10), Some(Timestamp(7)), "they ended together");
-        assert_eq!(newest_to_drop(moments(&[5, 3]), 0), Some(Timestamp(5)), "nothing is to be remembered");
+        assert_eq!(newest_to_drop(moments(&all), 10), Some(Timestamp(2)), "nine of twelve remain");
+        assert_eq!(newest_to_drop(moments(&[7; 12]), 10), Some(Timestamp(7)), "equal timestamps are dropped together");
+        assert_eq!(newest_to_drop(moments(&[5, 3]), 0), Some(Timestamp(5)), "a limit of zero drops all");
     }
 }

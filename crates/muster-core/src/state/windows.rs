@@ -8,7 +8,7 @@ use crate::ids::TenantId;
 use crate::objects::job::Job;
 use crate::objects::window::Window;
 use crate::state::State;
-use crate::state::decide::Decision;
+use crate::state::decision::Decision;
 use crate::state::usage::guarantee::is_below;
 use crate::time::Timestamp;
 

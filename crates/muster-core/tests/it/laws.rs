@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use muster_core::facts::command::{Answer, Command};
 use muster_core::facts::plan::{PlanPart, RejectedPart, Rejection};
 use muster_core::facts::verdict::Reason;
-use muster_core::objects::job::{Job, JobSpec};
-use muster_core::objects::node::Node;
+use muster_core::objects::job::{Attempt, Job, JobSpec};
+use muster_core::objects::node::{Node, Sight};
 use muster_core::objects::policy::Hook;
 use muster_core::objects::shape::Shape;
 use muster_core::planner::{Planned, Remedy, dry_run, first_ahead, plan, position, remedies};
@@ -183,11 +183,15 @@ pub fn check_order(world: &World, planned: &Planned) {
     }
 }
 
-/// Every waiting job has a reason.
+/// Every waiting job has a reason, and a running job exactly if one of its parts is on a lost node.
 pub fn check_verdicts(world: &World, planned: &Planned) {
     for job in world.state.jobs.values() {
         let reasons = planned.verdicts.of(&world.state, job, world.now).reasons;
-        assert_eq!(reasons.is_empty(), job.attempt().is_some(), "{}: {reasons:?}", job.id);
+        let is_on_lost_node = |attempt: &Attempt| {
+            let mut nodes = world.state.nodes.values();
+            nodes.any(|node| attempt.has_open_part(&node.id) && node.state.sight.status > Sight::Suspect)
+        };
+        assert_eq!(!reasons.is_empty(), job.attempt().is_none_or(is_on_lost_node), "{}: {reasons:?}", job.id);
         let seen = !reasons.contains(&Reason::Considering);
         assert!(seen || was_rejected(world, planned, job), "the round did not consider {}", job.id);
     }

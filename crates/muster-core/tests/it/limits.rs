@@ -89,7 +89,7 @@ fn two_starts_of_one_round_count_together() {
     let reason = limit_of(&world, jobs[1]).unwrap();
     assert_eq!(reason, expected);
     assert_eq!(reason.code(), "PolicyLimit");
-    let sentence = "a policy limits tenant `red` to 4 GPUs; it holds 4 and the job requests 3";
+    let sentence = "a policy limits tenant `red` to 4 GPUs; the tenant holds 4 and the job requests 3";
     assert_eq!(reason.sentence(), sentence);
 }
 
@@ -100,7 +100,7 @@ fn gpu_shares_count_in_thousandths() {
     note(&mut world, vec![limited("red", Some(1_499), None)]);
     world.plan();
     assert_eq!(jobs.map(|job| world.runs(job)), [true, true, false]);
-    let sentence = "a policy limits tenant `red` to 1.499 GPUs; it holds 1 and the job requests 0.5";
+    let sentence = "a policy limits tenant `red` to 1.499 GPUs; the tenant holds 1 and the job requests 0.5";
     assert_eq!(limit_of(&world, jobs[2]).unwrap().sentence(), sentence);
     let without_gpus = submit(&mut world, "red", 0);
     note(&mut world, vec![limited("red", Some(0), None)]);
@@ -117,7 +117,7 @@ fn a_limit_counts_all_descendants() {
     let ran = jobs.map(|job| world.runs(job));
     assert!(ran[0] != ran[1] && ran[2], "{ran:?}");
     let waits = jobs[usize::from(ran[0])];
-    let sentence = "a policy limits tenant `lab` to 3 GPUs; it holds 2 and the job requests 2";
+    let sentence = "a policy limits tenant `lab` to 3 GPUs; the tenant holds 2 and the job requests 2";
     assert_eq!(limit_of(&world, waits).unwrap().sentence(), sentence);
 }
 
@@ -133,7 +133,7 @@ fn a_pool_limit_counts_jobs_that_request_the_pool() {
     let ran = jobs.map(|job| world.runs(job));
     assert!(ran[0] != ran[1], "{ran:?}");
     let waits = jobs[usize::from(ran[0])];
-    let sentence = "a policy limits tenant `lab` to 3 GPUs of pool `fast`; it holds 2 and the job requests 2";
+    let sentence = "a policy limits tenant `lab` to 3 GPUs of pool `fast`; the tenant holds 2 and the job requests 2";
     assert_eq!(limit_of(&world, waits).unwrap().sentence(), sentence);
     // The next round counts running jobs.
     world.plan();
@@ -264,7 +264,7 @@ fn a_limit_below_current_usage_blocks_starts_and_stops_no_job() {
     world.plan();
     assert!(day.iter().all(|job| world.runs(*job)), "a limit below the usage stops no job");
     assert!(!world.runs(red) && world.runs(green));
-    let sentence = "a policy limits tenant `red` to 8 GPUs; it holds 11 and the job requests 1";
+    let sentence = "a policy limits tenant `red` to 8 GPUs; the tenant holds 11 and the job requests 1";
     assert_eq!(limit_of(&world, red).unwrap().sentence(), sentence);
     world.tick(8 * HOUR - 1);
     let limits = half_at_night(&world);

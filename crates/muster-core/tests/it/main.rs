@@ -7,6 +7,8 @@ mod adopting;
 mod balance_rules;
 mod builders;
 mod charges;
+mod device_identity;
+mod enrolment;
 mod law_checker;
 mod laws;
 mod limits;

@@ -122,7 +122,7 @@ enum EvictionMode<'a> {
 
 impl<'a> NaivePlanner<'a> {
     fn plan(state: &'a State, now: Timestamp, proposed: BTreeMap<JobId, Vec<PlacedTask>>) -> NaivePlanner<'a> {
-        let open = || state.nodes.values().filter(|node| node.state.status == NodeStatus::Ready);
+        let open = || state.nodes.values().filter(|node| node.status() == NodeStatus::Ready);
         let mut naive = NaivePlanner {
             state,
             now,

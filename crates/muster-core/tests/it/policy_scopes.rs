@@ -113,7 +113,7 @@ fn a_tenant_policy_registers_no_rules() {
     let (scope, why) = (of_tenant("red"), String::new());
     let refused = world.run(Command::ApplyPolicy { scope, bundle: bundle.clone(), why: why.clone() });
     let text = refused.unwrap_err().to_string();
-    assert!(text.contains("register nothing") && text.contains("the ruleset `mine`"), "{text}");
+    assert!(text.contains("may not register") && text.contains("the ruleset `mine`"), "{text}");
     world.run(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle, why }).unwrap();
 }
 

@@ -74,7 +74,7 @@ fn a_failed_job_waits_for_the_policy_answer() {
         assert_eq!((&seen.exit, seen.attempt, seen.failures, seen.ran_ms), (&exit, 1, 0, MINUTE));
         assert!(!is_ready_after(&mut world, job, HOUR), "{exit:?}");
         assert_eq!(why(&world.state, job), "waits for the answer of the policies");
-        answer(&mut world, job, Some(Retry::AsAsked), None);
+        answer(&mut world, job, Some(Retry::ByRestartRule), None);
         assert!(is_ready_after(&mut world, job, 0), "{exit:?}");
     }
 }

@@ -210,7 +210,7 @@ fn random_retries(state: &State, draws: &mut Draws) -> Vec<RetryAnswer> {
             1 => (None, Some("drawn".to_string())),
             2 => (Some(Retry::No { why: "drawn".to_string() }), None),
             3 => (Some(Retry::After { wait_ms: [0, 5_000, i64::MAX][draws.next(3) as usize] }), None),
-            _ => (Some(Retry::AsAsked), None),
+            _ => (Some(Retry::ByRestartRule), None),
         };
         let retried = RetryAnswer { job: *job, attempt: failure.seen.attempt, retry, failed };
         retries.push(RetryAnswer { attempt: retried.attempt + 1, ..retried.clone() });
@@ -236,7 +236,7 @@ pub fn accept_all(state: &State) -> Option<Command> {
     let retried = failures.map(|(job, failure)| RetryAnswer {
         job: *job,
         attempt: failure.seen.attempt,
-        retry: Some(Retry::AsAsked),
+        retry: Some(Retry::ByRestartRule),
         failed: None,
     });
     let retries: Vec<RetryAnswer> = retried.collect();

@@ -40,7 +40,7 @@ impl<'v> StarlarkValue<'v> for PoolValue {
             "health_threshold" => milli_to_value(heap, pool.health_threshold_milli),
             "opt_strategies" => {
                 let to_dict = |strategy: &muster_core::objects::policy::rules::Strategy| {
-                    let kind = ("type".to_string(), Fact::Text(strategy.kind.word().to_string()));
+                    let kind = ("type".to_string(), Fact::Text(strategy.kind.as_str().to_string()));
                     dict(heap, std::iter::once(kind).chain(strategy.fields.clone()))
                 };
                 heap.alloc(AllocList(pool.opt_strategies.iter().map(to_dict)))

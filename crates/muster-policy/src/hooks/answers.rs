@@ -71,7 +71,7 @@ pub fn victims(file: &str, answer: PolicyValue, all: &BTreeSet<JobId>) -> Result
 
 pub fn retry(file: &str, answer: PolicyValue) -> Result<Retry, PolicyError> {
     match &answer {
-        PolicyValue::None | PolicyValue::Bool(true) => return Ok(Retry::AsAsked),
+        PolicyValue::None | PolicyValue::Bool(true) => return Ok(Retry::ByRestartRule),
         PolicyValue::Bool(false) => return Ok(Retry::No { why: format!("`{file}` forbids a retry") }),
         PolicyValue::Text(why) => return Ok(Retry::No { why: single_line(why) }),
         _ => {}

@@ -342,7 +342,7 @@ fn a_failed_job_is_retried_unless_a_policy_refuses() {
         retry(&program(&files), &job(), &failure(Exit::Signal { signal: 9 }))
     };
     let no = |why: &str| Ok(Retry::No { why: why.to_string() });
-    assert_eq!(answer(&["True", "None"]), Ok(Retry::AsAsked));
+    assert_eq!(answer(&["True", "None"]), Ok(Retry::ByRestartRule));
     assert_eq!(answer(&["False"]), no("`0.gsky` forbids a retry"));
     assert_eq!(answer(&["30", "2.5", "True"]), Ok(Retry::After { wait_ms: 30_000 }));
     assert_eq!(answer(&["2.5", "30"]), Ok(Retry::After { wait_ms: 30_000 }));
@@ -517,7 +517,7 @@ fn hooks_work_with_any_executor() {
     assert_eq!(priority(&executor, &job(), &tenant()), Ok(None));
     assert_eq!(score(&executor, &job(), &[node("n1", &[]), node("n2", &[])]), Ok(vec![0, 0]));
     assert_eq!(victims(&executor, &job(), &[]), Ok(BTreeSet::new()));
-    assert_eq!(retry(&executor, &job(), &failure(Exit::Code { code: 1 })), Ok(Retry::AsAsked));
+    assert_eq!(retry(&executor, &job(), &failure(Exit::Code { code: 1 })), Ok(Retry::ByRestartRule));
     assert_eq!(power(&executor, &job()), Ok(None));
     assert_eq!(limit(&executor, &tenant(), &cluster()), Ok(GpuLimit::default()));
     let expected = "admit.gsky admit/1, priority.gsky priority/2, score.gsky score/2, score.gsky score/2, \

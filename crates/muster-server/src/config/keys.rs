@@ -48,7 +48,7 @@ pub(super) const KEYS: &[Key] = &[
         "development",
         "name of this installation; sent to the trace collector as deployment.environment.name",
     ),
-    key("listen", ValueKind::Address, "127.0.0.1:8080", "address of HTTP"),
+    key("listen", ValueKind::Address, "127.0.0.1:8080", "address and port of the HTTP server"),
     key("data_dir", ValueKind::Text, "./muster-data", "folder of the database, certificates and tokens"),
     key("cluster", ValueKind::Text, "", "file that describes a simulated cluster"),
     key("policies.dir", ValueKind::Text, "", "folder of policy files; applied at start and whenever a file changes"),
@@ -56,7 +56,7 @@ pub(super) const KEYS: &[Key] = &[
         "auth.mode",
         ValueKind::Choice(&["local", "tokens"]),
         "local",
-        "who may call: everybody on this machine (`local`), or holders of a token (`tokens`)",
+        "authentication: `local` accepts every user of this machine, `tokens` requires a token",
     ),
     key(
         "log.format",
@@ -167,7 +167,7 @@ pub(super) const KEYS: &[Key] = &[
         "scheduler.reserve_one_node_in",
         between(1, 1_000_000),
         "8",
-        "no further reservations once they cover 1/N of the nodes",
+        "stop making reservations once they cover one node in N (this value)",
     ),
     key(
         "scheduler.default_runtime",
@@ -197,7 +197,154 @@ pub(super) const KEYS: &[Key] = &[
     key("agent.heartbeat_interval_ms", INTERVAL_RANGE_MS, "1000", "interval of heartbeats"),
     key("agent.metrics_interval_ms", INTERVAL_RANGE_MS, "1000", "interval of readings of GPUs in use"),
     key("agent.health_check_interval_ms", INTERVAL_RANGE_MS, "30000", "interval of readings of every GPU"),
-    key("agent.container_runtime", ValueKind::Text, "docker", "program that runs container images"),
+    key(
+        "agent.container_runtime",
+        ValueKind::Text,
+        "auto",
+        "what runs images: `auto` (the first that works of podman, docker, nerdctl, apptainer), `off`, or the name or path of \
+         one of them",
+    ),
+    key(
+        "agent.image_pull",
+        ValueKind::Choice(&["missing", "always", "never"]),
+        "missing",
+        "when the image of a job is pulled: if it is not on the node, always, or never",
+    ),
+    key(
+        "agent.image_mounts",
+        ValueKind::List,
+        "/",
+        "jobs with an image may mount what is in these directories, if their user may read it",
+    ),
+    // The link to the agents of other machines.
+    key(
+        "agent_link.listen",
+        ValueKind::Text,
+        "auto",
+        "address of the agent link: `ADDRESS:PORT`, `off`, or `auto` for port 50052 on the address of HTTP, unless the \
+         server runs nodes itself",
+    ),
+    key(
+        "agent_link.advertise",
+        ValueKind::List,
+        "",
+        "addresses under which agents reach the agent link of every server of the cluster, this one first; if empty, the \
+         address of `agent_link.listen`, or the host name",
+    ),
+    // How the agent of this machine isolates jobs.
+    key(
+        "agent.job_user",
+        ValueKind::Text,
+        "muster-job",
+        "account that runs jobs if the agent runs as root; `nobody` if missing",
+    ),
+    key(
+        "agent.users",
+        ValueKind::List,
+        "",
+        "accounts of users: `user=uid:gid` or `user=uid:gid:group+group`; if set, other users run no jobs on this node",
+    ),
+    key("agent.allow_root", ValueKind::Bool, "false", "whether jobs may run with the rights of root"),
+    key(
+        "agent.require",
+        ValueKind::List,
+        "",
+        "protections without which the agent does not start: `cgroup`, `device-filter`, `job-user`, `private-tmp`",
+    ),
+    key(
+        "agent.cgroup",
+        ValueKind::Choice(&["auto", "off"]),
+        "auto",
+        "whether the kernel limits memory, cores and processes of jobs",
+    ),
+    key(
+        "agent.device_filter",
+        ValueKind::Choice(&["auto", "bpf", "v1", "off"]),
+        "auto",
+        "how the kernel keeps jobs from devices of others: a BPF program, the v1 controller, or what is there",
+    ),
+    key("agent.devices", ValueKind::List, "", "devices, or folders of devices, that every job may open"),
+    key("agent.private_tmp", ValueKind::Bool, "true", "whether each attempt has its own /tmp and /dev/shm"),
+    key("agent.pids_max", between(16, 4_194_304), "4096", "most processes and threads of a task"),
+    key(
+        "agent.open_files_max",
+        between(64, 1_048_576),
+        "65536",
+        "most open files of a process, within the limit of the agent",
+    ),
+    key(
+        "agent.cpu_limit",
+        ValueKind::Choice(&["weight", "quota"]),
+        "weight",
+        "cores of a task: a share while others want to run (`weight`), or never more (`quota`)",
+    ),
+    key(
+        "agent.log_max_mib",
+        between(0, 1_048_576),
+        "1024",
+        "size of each output stream of a task on disk, beyond which its beginning is discarded; 0 for no limit",
+    ),
+    key("agent.umask", ValueKind::Text, "027", "permissions that new files of jobs do not get, in octal"),
+    key(
+        "agent.unkillable_after",
+        ValueKind::Duration,
+        "60s",
+        "how long processes may survive SIGKILL before the node is drained",
+    ),
+    // Programs of the site on this machine.
+    key("agent.prolog", ValueKind::Text, "", "program that runs before the tasks of each attempt on this node"),
+    key("agent.prolog_timeout", ValueKind::Duration, "5m", "time limit of the prolog"),
+    key("agent.epilog", ValueKind::Text, "", "program that runs after the last process of each attempt on this node"),
+    key("agent.epilog_timeout", ValueKind::Duration, "5m", "time limit of the epilog"),
+    key(
+        "agent.program_user",
+        ValueKind::Choice(&["agent", "job"]),
+        "agent",
+        "account of prolog and epilog: that of the agent, or that of the job",
+    ),
+    key("agent.health_program", ValueKind::Text, "", "program that fails if this node should get no jobs"),
+    key("agent.health_timeout", ValueKind::Duration, "1m", "time limit of the health program"),
+    key("agent.health_interval", ValueKind::Duration, "5m", "pause between two runs of the health program"),
+    key(
+        "agent.health_after_job",
+        ValueKind::Bool,
+        "false",
+        "whether the health program also runs after each attempt, before its resources are free again",
+    ),
+    // Silent and unhealthy nodes.
+    key(
+        "nodes.health_resume",
+        ValueKind::Bool,
+        "false",
+        "whether a node that its health program has drained returns to service when the program succeeds",
+    ),
+    key(
+        "nodes.suspect_after",
+        ValueKind::Duration,
+        "5s",
+        "silence after which a node gets no new work; at least three heartbeat intervals and `nodes.suspect_margin`",
+    ),
+    key("nodes.suspect_margin", ValueKind::Duration, "2s", "delay of heartbeats that does not make a node suspect"),
+    key(
+        "nodes.unreachable_after",
+        ValueKind::Duration,
+        "30s",
+        "silence after which a node is unreachable; at least ten heartbeat intervals",
+    ),
+    key(
+        "nodes.self_fence",
+        ValueKind::Duration,
+        "5m",
+        "time without the leader after which a node kills jobs with `on_node_lost: requeue`, at least ten heartbeat \
+         intervals; 0s never",
+    ),
+    key(
+        "nodes.fence_clock_drift",
+        between(0, 1_000),
+        "10",
+        "how much the clock of a node may be slow, in thousandths, when a self-fence counts as proven",
+    ),
+    key("nodes.fence_margin", ValueKind::Duration, "5s", "further time until a self-fence counts as proven"),
     // The database of journal, savepoints and tables.
     key("database.url", ValueKind::Url, "", "`postgres://…` or `sqlite:PATH`; if empty, SQLite in the data folder"),
     key("database.host", ValueKind::Text, "", "host of PostgreSQL; setting it chooses PostgreSQL"),
@@ -235,7 +382,13 @@ pub(super) const KEYS: &[Key] = &[
     ),
     // The HTTP API.
     key("api.http_port", PORT, "8080", "port of `listen` (alternative name)"),
-    key("api.grpc_port", PORT, "50051", "port of gRPC, on the same host"),
+    key(
+        "api.grpc_port",
+        ValueKind::Text,
+        "auto",
+        "port of gRPC, on the host of `listen`: `auto` for 50051, and on loopback another free port if that one is in use; \
+         `off`; or a port, 0 for a free one",
+    ),
     key(
         "api.enable_tls",
         ValueKind::Bool,
@@ -245,16 +398,21 @@ pub(super) const KEYS: &[Key] = &[
     key("api.tls_cert_path", ValueKind::Text, "", "certificate chain in PEM"),
     key("api.tls_key_path", ValueKind::Text, "", "private key of that certificate, in PEM"),
     key("api.cors_enabled", ValueKind::Bool, "true", "whether `cors_origins` is used"),
-    key("api.cors_origins", ValueKind::List, "", "further web origins that may call"),
+    key("api.cors_origins", ValueKind::List, "", "web origins that CORS allows besides the server's own"),
     key("api.allowed_hosts", ValueKind::List, "", "further host names accepted in the Host header"),
     key(
         "api.rate_limit_rps",
         between(0, 1_000_000),
         "",
-        "requests per second and caller; 0 for no limit; if empty, 100 with tokens",
+        "requests per second and caller; 0 for no limit; if empty, 100 with `auth.mode: tokens`, else no limit",
     ),
     key("api.max_connections", at_least(16), "", "most open connections; if empty, what the descriptor limit allows"),
-    key("api.max_connections_per_address", at_least(4), "", "most connections from one address; if empty, a quarter"),
+    key(
+        "api.max_connections_per_address",
+        at_least(4),
+        "",
+        "most connections from one address; if empty, a quarter of all",
+    ),
     // Metrics and traces.
     key("metrics.enabled", ValueKind::Bool, "true", "whether metrics are served"),
     key("metrics.port", PORT, "", "separate port for metrics, on loopback only"),
@@ -284,10 +442,7 @@ const INERT_KEYS: &[(&str, &str)] = &[
 ];
 
 /// Keys that are checked and have no effect yet, and why.
-pub(super) const UNIMPLEMENTED_KEYS: &[(&str, &str)] = &[
-    ("api.grpc_port", "gRPC is not served in this version"),
-    ("agent.container_runtime", "images are not run in this version"),
-];
+pub(super) const UNIMPLEMENTED_KEYS: &[(&str, &str)] = &[];
 
 /// The key with this name or alias.
 pub(super) fn find(name: &str) -> Option<&'static Key> {

@@ -95,6 +95,11 @@ impl MergedConfig {
         }
     }
 
+    /// The value as it was written, for messages.
+    pub fn shown_text(&self, key: &str) -> String {
+        self.entry(key).text.clone()
+    }
+
     pub fn boolean(&self, key: &str) -> bool {
         match self.entry(key).value {
             Value::Bool(value) => value,

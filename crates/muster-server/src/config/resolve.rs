@@ -4,15 +4,18 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use muster_core::NodeId;
+use muster_wire::join_url::{SERVERS_MAX, with_port};
 
 use super::keys;
+use super::launcher;
 use super::merged::{self, MergedConfig};
 use super::problem::{ConfigError, Problem, ProblemKind};
 use super::settings;
 use super::{
     AgentConfig, ApiConfig, AuthMode, Config, Cors, Database, LogConfig, LogFormat, MetricsConfig, PostgresPool,
-    RawConfig, SecretUrl, TelemetryConfig, TlsConfig,
+    RawConfig, SecretUrl, SilenceConfig, TelemetryConfig, TlsConfig,
 };
+use super::{AgentLinkConfig, AgentLinkListen, GrpcPort};
 
 /// Requests per second and caller in token mode, unless configured.
 const DEFAULT_RATE_LIMIT_RPS: u32 = 100;
@@ -47,7 +50,7 @@ impl Resolver<'_> {
         Config {
             environment: merged.text("environment").unwrap_or_default().to_string(),
             listen,
-            grpc_listen: SocketAddr::new(listen.ip(), merged.number("api.grpc_port")),
+            grpc_port: self.grpc_port(),
             database: self.database(&data_dir),
             data_dir,
             start_timeout_ms: Some(merged.number("database.start_timeout_secs"))
@@ -60,6 +63,8 @@ impl Resolver<'_> {
             settings: settings::settings_from(merged),
             scheduling_interval_ms: merged.number("scheduler.scheduling_interval_ms"),
             agent: self.agent(),
+            agent_link: self.agent_link(),
+            silence: self.silence(),
             metrics: self.metrics(listen),
             log: log(merged),
             telemetry: self.telemetry(),
@@ -248,13 +253,64 @@ impl Resolver<'_> {
         if node_id.as_deref().is_some_and(|name| name.parse::<NodeId>().is_err()) {
             self.push_invalid_value(NODE, "a name of a-z, 0-9, `-`, `_` and `.`");
         }
+        let (launcher, wrong) = launcher::launcher_from(merged);
+        for (key, expected) in wrong {
+            let value = merged.shown_text(key);
+            self.push_problem(key, ProblemKind::InvalidValue { key, value, expected });
+        }
         AgentConfig {
             node_id,
+            launcher,
             heartbeat_ms: merged.number("agent.heartbeat_interval_ms"),
             metrics_ms: merged.number("agent.metrics_interval_ms"),
             health_check_ms: merged.number("agent.health_check_interval_ms"),
-            container_runtime: merged.text("agent.container_runtime").unwrap_or_default().to_string(),
         }
+    }
+
+    fn grpc_port(&mut self) -> GrpcPort {
+        const KEY: &str = "api.grpc_port";
+        match self.merged.text(KEY).unwrap_or("auto") {
+            "auto" => GrpcPort::Auto,
+            "off" => GrpcPort::Off,
+            port => port.parse().map(GrpcPort::At).unwrap_or_else(|_| {
+                self.push_invalid_value(KEY, "`auto`, `off`, or a port from 0 to 65535");
+                GrpcPort::Off
+            }),
+        }
+    }
+
+    fn agent_link(&mut self) -> AgentLinkConfig {
+        const LISTEN: &str = "agent_link.listen";
+        const ADVERTISE: &str = "agent_link.advertise";
+        let listen = match self.merged.text(LISTEN).unwrap_or("auto") {
+            "auto" | "" => AgentLinkListen::Auto,
+            "off" => AgentLinkListen::Off,
+            address => match address.parse() {
+                Ok(address) => AgentLinkListen::At(address),
+                Err(_) => {
+                    self.push_invalid_value(LISTEN, "`auto`, `off`, or an address such as `0.0.0.0:50052`");
+                    AgentLinkListen::Off
+                }
+            },
+        };
+        let advertised = self.merged.list(ADVERTISE);
+        let advertise: Vec<String> = advertised.iter().filter_map(|address| with_port(address)).collect();
+        if advertise.len() != advertised.len() || advertise.len() > SERVERS_MAX {
+            self.push_invalid_value(ADVERTISE, "at most 16 host names or addresses, each with or without a port");
+        }
+        AgentLinkConfig { listen, advertise }
+    }
+
+    fn silence(&mut self) -> SilenceConfig {
+        const UNREACHABLE: &str = "nodes.unreachable_after";
+        let merged = self.merged;
+        let suspect_after_ms = merged.number("nodes.suspect_after");
+        let unreachable_after_ms = merged.number(UNREACHABLE);
+        if unreachable_after_ms <= suspect_after_ms {
+            self.push_invalid_value(UNREACHABLE, "a longer time than `nodes.suspect_after`");
+        }
+        let suspect_margin_ms = merged.number("nodes.suspect_margin");
+        SilenceConfig { suspect_after_ms, suspect_margin_ms, unreachable_after_ms }
     }
 
     fn metrics(&mut self, listen: SocketAddr) -> MetricsConfig {

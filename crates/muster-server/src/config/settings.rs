@@ -60,6 +60,17 @@ fn set_field(settings: &mut Settings, key: &str, config: &MergedConfig) -> bool 
         "scheduler.min_runtime" => settings.preemption_min_runtime_ms = config.number(key),
         "scheduler.preemption_cooldown" => settings.preemption_cooldown_ms = config.number(key),
         "scheduler.stop_grace" => settings.stop_grace_ms = config.number(key),
+        "nodes.self_fence" => {
+            // A node whose heartbeats are rarer must not fence itself between two of them.
+            let shortest_ms: i64 = 10 * config.number::<i64>("agent.heartbeat_interval_ms");
+            settings.self_fence_ms = match config.number(key) {
+                0 => 0,
+                after_ms => shortest_ms.max(after_ms),
+            }
+        }
+        "nodes.fence_clock_drift" => settings.fence_drift_per_mille = config.number(key),
+        "nodes.fence_margin" => settings.fence_margin_ms = config.number(key),
+        "nodes.health_resume" => settings.health_resumes = config.boolean(key),
         "scheduler.claim" => settings.claim_ms = config.number(key),
         "scheduler.launch_backoff" => settings.launch_backoff_ms = config.number(key),
         "scheduler.memory" => settings.memory_ms = config.number(key),

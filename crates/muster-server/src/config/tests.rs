@@ -92,7 +92,7 @@ fn an_empty_configuration_starts_a_local_server() {
     for text in ["", "# only a comment\n", "scheduler:\n", "api: ~\nredis:\n"] {
         let config = load_valid(text);
         assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
-        assert_eq!(config.grpc_listen.to_string(), "127.0.0.1:50051");
+        assert_eq!(config.grpc_port, GrpcPort::Auto);
         assert_eq!(config.database, Database::Sqlite { path: "./muster-data/muster.db".into() });
         assert_eq!(config.auth, AuthMode::Local);
         assert_eq!(config.tls, None);
@@ -151,14 +151,17 @@ fn every_key_of_the_compat_file_is_read() {
         heartbeat_ms: 1_000,
         metrics_ms: 2_000,
         health_check_ms: 3_000,
-        container_runtime: "podman".into(),
+        launcher: muster_agent::LauncherConfig {
+            container_runtime: "podman".into(),
+            ..muster_agent::LauncherConfig::default()
+        },
     };
     assert_eq!(config.agent, agent);
     let url = "postgres://sched:p%40ss%2Fword@db.example.org:5433/jobs?sslmode=require";
     let pool = PostgresPool { connections_max: 50, idle_max: 7, lifetime_ms_max: Some(900_000) };
     assert_eq!(config.database, Database::Postgres { url: SecretUrl(url.into()), pool });
     assert_eq!(config.listen.to_string(), "127.0.0.1:8088");
-    assert_eq!(config.grpc_listen.port(), 9090);
+    assert_eq!(config.grpc_port, GrpcPort::At(9090));
     let files = TlsConfig::Files { certificate: "/tls/server.pem".into(), key: "/tls/server.key".into() };
     assert_eq!(config.tls, Some(files));
     let origins = vec!["https://a.example.org".to_string(), "https://b.example.org:8443".to_string()];
@@ -180,8 +183,6 @@ fn inert_keys_of_the_compat_file_warn_once() {
          set `telemetry.otlp_endpoint`",
         "`telemetry.profiling_enabled` has no effect: there is no profiling port",
         "`telemetry.profiling_port` has no effect: there is no profiling port",
-        "`api.grpc_port` has no effect: gRPC is not served in this version",
-        "`agent.container_runtime` has no effect: images are not run in this version",
     ];
     assert_eq!(load_valid(COMPAT_FILE).warnings, expected);
     let config = load("", &[("GPU_SCHEDULER_REDIS_HOST", "r"), ("GPU_SCHEDULER_REDIS_PORT", "1")], &[]).unwrap();
@@ -243,7 +244,7 @@ fn an_alias_sets_its_key_in_every_source() {
 }
 
 #[test]
-fn variables_are_read_as_people_write_them() {
+fn variables_accept_lists_durations_and_flags() {
     let variables = [
         ("MUSTER_LISTEN", "localhost:9000"),
         ("MUSTER_DATA_DIR", "/var/lib/muster"),
@@ -269,7 +270,7 @@ fn variables_are_read_as_people_write_them() {
 }
 
 #[test]
-fn unknown_variables_warn_and_those_of_others_are_left_alone() {
+fn unknown_variables_warn_and_unrelated_ones_are_ignored() {
     let variables = [
         ("MUSTER_API__HTP_PORT", "1"),
         ("GPU_SCHEDULER_API_HTTP_PORTS", "1"),

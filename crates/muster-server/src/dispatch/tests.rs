@@ -2,16 +2,18 @@
 
 use std::sync::Arc;
 
-use muster_core::facts::command::{Actor, Command, SubmitJob, TaskReport};
+use muster_core::Timestamp;
+use muster_core::facts::command::{Actor, Command, TaskReport};
 use muster_core::facts::plan::{Plan, Start};
 use muster_core::gpu::device::GpuFacts;
-use muster_core::objects::node::NodeFacts;
 use muster_core::objects::policy::rules::{Check, PowerPolicy, Rules, Strategy, TuningTarget};
 use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 use muster_core::objects::tenant::TenantConfig;
-use muster_core::{JobSpec, Timestamp};
+use muster_store::Entry;
+use muster_testing::{JobBuilder, gpu, job, node, submission};
 
 use super::*;
+use crate::cluster::Batch;
 
 const JOB: JobId = JobId::single(1);
 
@@ -26,17 +28,15 @@ struct DispatchFixture {
 impl DispatchFixture {
     /// Three nodes of two GPUs, and a gang of one lead and three workers with alternate ranks on two of the nodes.
     fn with_gang() -> DispatchFixture {
-        let (state, tracker) = (State::empty(), OrderTracker::default());
+        let (state, mut tracker) = (State::empty(), OrderTracker::default());
+        tracker.nodes_to_send_orders(&reset(&state, 1));
         let mut fixture = DispatchFixture { state, tracker, changed_nodes: BTreeSet::new(), now: Timestamp(1_000) };
         let config = Box::new(TenantConfig::unlimited("red"));
         fixture.execute(Command::CreateTenant { id: "red".parse().unwrap(), config });
         fixture.execute(register("n1", "", "one.example.org"));
         fixture.execute(register("n2", "10.0.0.2", "two.example.org"));
         fixture.execute(register("n3", "", ""));
-        fixture.execute(submit(
-            r#"[{"name":"lead","count":1,"each":{"gpus":1,"cpus":1,"memory_mib":1}},
-                {"name":"worker","count":3,"each":{"gpus":1,"cpus":2,"memory_mib":1}}]"#,
-        ));
+        fixture.execute(submit(red_job().group_name("lead").next_group("worker").tasks(3).cpus(2)));
         fixture.take_changed_nodes();
         fixture.execute(Command::AdoptPlan { plan: Box::new(plan_with_ranks_on(["n2", "n1", "n2", "n1"])), epoch: 1 });
         assert_eq!(fixture.take_changed_nodes(), ["n1", "n2"]);
@@ -47,8 +47,9 @@ impl DispatchFixture {
         let by = Actor::local("ada");
         let decision = self.state.decide(&by, &command, self.now).unwrap();
         for event in &decision.events {
-            self.changed_nodes.extend(self.tracker.nodes_affected_by(event));
             self.state.apply(event);
+            let entry = Entry { seq: self.state.seq, epoch: 1, at: self.now, event: event.clone() };
+            self.changed_nodes.extend(self.tracker.nodes_to_send_orders(&batch(entry)));
         }
     }
 
@@ -62,7 +63,7 @@ impl DispatchFixture {
 
     /// The order for a node's part of the gang.
     fn order(&self, node: &str) -> AttemptOrder {
-        let orders = orders(&self.state, &node.parse().unwrap(), 1);
+        let orders = orders(&self.state, &node.parse().unwrap(), term(1));
         assert_eq!(orders.attempts.len(), 1);
         orders.attempts[0].clone()
     }
@@ -70,6 +71,18 @@ impl DispatchFixture {
     fn grace_ms(&self, node: &str) -> i64 {
         self.order(node).stop.unwrap().grace_ms
     }
+}
+
+fn term(epoch: u64) -> LeaderEpoch {
+    LeaderEpoch { epoch, nonce: 100 + epoch }
+}
+
+fn reset(state: &State, epoch: u64) -> DispatchInput {
+    DispatchInput::Journal(JournalUpdate::Reset { state: Box::new(state.clone()), term: term(epoch) })
+}
+
+fn batch(entry: Entry) -> DispatchInput {
+    DispatchInput::Journal(JournalUpdate::Batch(Arc::new(Batch { entries: vec![entry] })))
 }
 
 /// A plan that starts the gang with rank 0 on the first of these nodes, rank 1 on the second, and so on.
@@ -87,51 +100,23 @@ fn plan_with_ranks_on(nodes: [&str; 4]) -> Plan {
 }
 
 fn register(name: &str, address: &str, hostname: &str) -> Command {
-    let gpu = |index: u8| GpuFacts {
-        uuid: format!("{name}-{index}"),
-        model: "H100".to_string(),
+    let gpu = |index: u32| GpuFacts {
         memory_mib: 80_000,
-        numa_node: (name == "n2").then_some(u32::from(index)), // Unknown on the other nodes.
-        nvlink: Vec::new(),
-        socket: None,
-        pcie_switch: None,
-        mig: Vec::new(),
+        numa_node: (name == "n2").then_some(index), // Unknown on the other nodes.
         power_limit_milliwatts: None,
+        ..gpu(&format!("{name}-{index}"), "H100")
     };
-    let facts = NodeFacts {
-        hostname: hostname.to_string(),
-        address: address.to_string(),
-        cpus: 8,
-        memory_mib: 1_024,
-        gpus: vec![gpu(0), gpu(1)],
-        numa: Vec::new(),
-        rack: None,
-        block: None,
-        power_feed: None,
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        agent_version: String::new(),
-        incarnation: String::new(),
-        simulated: true,
-    };
-    Command::RegisterNode { node: name.parse().unwrap(), facts: Box::new(facts) }
+    let node = node().cpus(8).memory_mib(1_024).hostname(hostname).address(address).gpu_facts([0, 1].map(gpu));
+    Command::RegisterNode { node: name.parse().unwrap(), facts: Box::new(node.build()) }
 }
 
-fn submit(tasks: &str) -> Command {
-    let spec: JobSpec = muster_json::from_str(&format!(
-        r#"{{"name":"x","tenant":"red","user":"ada","priority":100,"run":{{"command":["x"]}},"tasks":{tasks}}}"#
-    ))
-    .unwrap();
-    let (spec, known_outcomes) = (spec.into(), Default::default());
-    Command::SubmitJob(SubmitJob {
-        spec,
-        array: None,
-        hold: false,
-        key: None,
-        known_outcomes,
-        known_key: None,
-        is_operator: true,
-    })
+/// A job of the tenant `red`, whose tasks have 1 GPU, 1 core and 1 MiB each.
+fn red_job() -> JobBuilder {
+    job().name("x").tenant("red").command("x").memory_mib(1)
+}
+
+fn submit(job: JobBuilder) -> Command {
+    Command::SubmitJob(submission(job))
 }
 
 #[test]
@@ -167,14 +152,11 @@ fn orders_carry_numa_nodes_only_if_known_for_all_gpus_of_a_task() {
 fn orders_carry_the_gpu_share_of_a_task() {
     let mut fixture = DispatchFixture::with_gang();
     assert_eq!(fixture.order("n1").tasks[0].share, None, "a whole GPU is no share");
-    fixture.execute(submit(
-        r#"[{"name":"reader","count":1,
-            "each":{"gpus":1,"gpu_compute_milli":250,"gpu_memory_mib":10000,"cpus":1,"memory_mib":1}}]"#,
-    ));
+    fixture.execute(submit(red_job().group_name("reader").share(250).gpu_memory_mib(10_000)));
     let plan = muster_core::planner::plan(&fixture.state, fixture.now).plan;
     let node = plan.starts[0].tasks[0].node.clone();
     fixture.execute(Command::AdoptPlan { plan: Box::new(plan), epoch: 1 });
-    let orders = orders(&fixture.state, &node, 1);
+    let orders = orders(&fixture.state, &node, term(1));
     let share = orders.attempts.iter().find_map(|order| order.tasks[0].share.clone());
     let expected =
         TaskShare { mode: "mps".to_string(), compute_milli: 250, memory_mib: 10_000, profile: None, start: None };
@@ -227,7 +209,7 @@ fn a_checkpoint_before_the_stop_or_of_a_cancelled_job_keeps_the_full_grace() {
 #[test]
 fn orders_carry_the_pools_of_the_gpus_of_a_node() {
     let mut fixture = DispatchFixture::with_gang();
-    assert!(orders(&fixture.state, &"n1".parse().unwrap(), 1).pools.is_empty());
+    assert!(orders(&fixture.state, &"n1".parse().unwrap(), term(1)).pools.is_empty());
     let cool = Pool {
         name: "cool".to_string(),
         gpu_types: Vec::new(),
@@ -249,7 +231,7 @@ fn orders_carry_the_pools_of_the_gpus_of_a_node() {
     fixture.take_changed_nodes();
     fixture.execute(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle, why: String::new() });
     assert_eq!(fixture.take_changed_nodes(), ["n1", "n2", "n3"]);
-    let pools = orders(&fixture.state, &"n1".parse().unwrap(), 1).pools;
+    let pools = orders(&fixture.state, &"n1".parse().unwrap(), term(1)).pools;
     let [pool] = &pools[..] else { panic!("{pools:?}") };
     assert_eq!((pool.name.as_str(), &pool.gpus[..], pool.power_policy.as_str()), ("cool", &[0, 1][..], "efficiency"));
     assert_eq!((pool.tuning[0].name.as_str(), pool.tuning[0].fields["target_watts"].as_str()), ("power", "250.5"));
@@ -259,4 +241,90 @@ fn orders_carry_the_pools_of_the_gpus_of_a_node() {
     let none = Arc::new(PolicyBundle::default());
     fixture.execute(Command::ApplyPolicy { scope: PolicyScope::Cluster, bundle: none, why: String::new() });
     assert_eq!(fixture.take_changed_nodes(), ["n1", "n2"]);
+}
+
+#[test]
+fn a_heartbeat_is_answered_if_the_agent_follows_older_orders() {
+    let mut fixture = DispatchFixture::with_gang();
+    let heartbeat = |node: &str, following: Option<(u64, u64)>| {
+        let following = following.map(|(epoch, generation)| OrdersStamp { epoch, nonce: 100 + epoch, generation });
+        DispatchInput::Heartbeat {
+            node: node.parse().unwrap(),
+            following,
+            sent_at_boot_ms: 7,
+            received_at: Duration::from_secs(7),
+        }
+    };
+    let orders_of_n1 = orders(&fixture.state, &"n1".parse().unwrap(), term(1)).stamp();
+    let current = Some((orders_of_n1.epoch, orders_of_n1.generation));
+    let mut is_answered = |input: DispatchInput| !fixture.tracker.nodes_to_send_orders(&input).is_empty();
+    assert!(is_answered(heartbeat("n1", None)), "no orders have arrived");
+    assert!(is_answered(heartbeat("n1", Some((1, 1)))), "those that start the gang were lost");
+    assert!(!is_answered(heartbeat("n1", current)));
+    assert!(is_answered(heartbeat("n1", Some((9, 900)))), "of another epoch");
+    let of_lost_history = OrdersStamp { nonce: 7, generation: 900, ..orders_of_n1 };
+    assert!(is_answered(heartbeat_at(7, 7, of_lost_history)), "the same epoch of a lost history");
+    assert!(!is_answered(heartbeat("n9", None)), "an unknown node");
+
+    fixture.report_task("n2", TaskReport::Started);
+    let mut is_answered = |input: DispatchInput| !fixture.tracker.nodes_to_send_orders(&input).is_empty();
+    assert!(is_answered(heartbeat("n1", current)), "the report of one node changes the orders of the whole gang");
+    assert!(!is_answered(heartbeat("n3", current)), "an event without effect on the node");
+
+    assert!(!is_answered(DispatchInput::Journal(JournalUpdate::LeadershipLost)));
+    assert!(!is_answered(heartbeat("n1", current)), "only the leader sends orders");
+    let reset = reset(&fixture.state, 2);
+    assert_eq!(fixture.tracker.nodes_to_send_orders(&reset).len(), 3);
+    assert_eq!(fixture.tracker.nodes_to_send_orders(&heartbeat("n3", current)).len(), 1, "of the former epoch");
+}
+
+/// A heartbeat of `n1`, received at this second.
+fn heartbeat_at(second: u64, sent_at_boot_ms: i64, stamp: OrdersStamp) -> DispatchInput {
+    let (node, received_at) = ("n1".parse().unwrap(), Duration::from_secs(second));
+    DispatchInput::Heartbeat { node, following: Some(stamp), sent_at_boot_ms, received_at }
+}
+
+#[test]
+fn a_heartbeat_is_acknowledged_once_the_lease_was_renewed_after_its_receipt() {
+    let mut fixture = DispatchFixture::with_gang();
+    let stamp = orders(&fixture.state, &"n1".parse().unwrap(), term(1)).stamp();
+    let mut echoes_of = |input: DispatchInput, renewed_at: u64| -> Vec<i64> {
+        let echoes = fixture.tracker.echoes(&input, Duration::from_secs(renewed_at));
+        fixture.tracker.nodes_to_send_orders(&input);
+        echoes.iter().map(|echo| echo.sent_at_boot_ms).collect()
+    };
+    assert_eq!(echoes_of(heartbeat_at(10, 1, stamp), 9), [0; 0]);
+    assert_eq!(echoes_of(heartbeat_at(12, 2, stamp), 9), [0; 0], "the lease was renewed before");
+    assert_eq!(echoes_of(heartbeat_at(14, 3, stamp), 13), [2], "the newest that the renewal confirms");
+    assert_eq!(echoes_of(heartbeat_at(15, 4, stamp), 13), [0; 0], "each once");
+    let lost = DispatchInput::Journal(JournalUpdate::LeadershipLost);
+    assert_eq!(echoes_of(lost, 13), [0; 0]);
+    assert_eq!(echoes_of(heartbeat_at(17, 5, stamp), 16), [0; 0], "of the former term");
+    assert_eq!(echoes_of(heartbeat_at(19, 6, stamp), 18), [0; 0], "this server does not lead");
+}
+
+/// Orders from before a silence may name attempts that were fenced during it.
+#[test]
+fn a_heartbeat_with_orders_from_before_a_silence_is_not_acknowledged() {
+    let mut fixture = DispatchFixture::with_gang();
+    let node: NodeId = "n1".parse().unwrap();
+    let before = orders(&fixture.state, &node, term(1)).stamp();
+    for sight in [Sight::Suspect, Sight::Seen] {
+        let (node, fenced) = (node.clone(), Vec::new());
+        fixture.execute(Command::SetNodeSight { node, sight, silent_ms: 9_000, fenced });
+    }
+    assert_eq!(fixture.take_changed_nodes(), ["n1"], "it is sent its orders");
+    let after = orders(&fixture.state, &node, term(1)).stamp();
+    let acknowledged = |tracker: &mut OrderTracker, second: u64, stamp: OrdersStamp| {
+        tracker.echoes(&heartbeat_at(second, 1, stamp), Duration::from_secs(second - 1));
+        !tracker.echoes(&DispatchInput::EngineEnded, Duration::from_secs(second + 1)).is_empty()
+    };
+    assert!(!acknowledged(&mut fixture.tracker, 10, before));
+    assert!(acknowledged(&mut fixture.tracker, 20, after));
+    assert!(!acknowledged(&mut fixture.tracker, 30, OrdersStamp { epoch: 0, ..after }), "orders of another leader");
+    assert!(!acknowledged(&mut fixture.tracker, 40, OrdersStamp { nonce: 7, ..after }), "of a lost history");
+    assert!(
+        acknowledged(&mut fixture.tracker, 50, OrdersStamp { nonce: 0, ..after }),
+        "an agent of an earlier release"
+    );
 }

@@ -1,7 +1,7 @@
 //! Authentication and authorization: one table with the role each route needs.
 //!
 //! The check and the security part of the OpenAPI document are made from the table. A route that is not in the table
-//! answers nobody. Roles of one tenant see only its objects: objects of other tenants do not exist for them (404).
+//! refuses every caller. Roles of one tenant see only its objects: objects of other tenants do not exist for them (404).
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::ALLOW;
@@ -12,7 +12,7 @@ use muster_core::Command;
 
 use crate::http::AppState;
 use crate::http::api_error::ApiError;
-use crate::http::caller::bearer_token;
+use crate::http::caller::{CallerKey, bearer_token};
 use crate::http::rate_limit::peer_address;
 use crate::http::{scrape, unknown_path_error};
 use crate::identity::{Authenticator, Caller, Permission};
@@ -68,6 +68,7 @@ pub const ACCESS_RULES: &[(Method, &str, AccessRule)] = &[
     (Method::GET, "/api/v1/jobs/{id}/events", VIEWER),
     (Method::GET, "/api/v1/jobs/{id}/attempts", VIEWER),
     (Method::GET, "/api/v1/jobs/{id}/logs", VIEWER),
+    (Method::POST, "/api/v1/jobs/{id}/exec", MEMBER),
     (Method::GET, "/api/v1/tenants", VIEWER),
     (Method::POST, "/api/v1/tenants", ADMIN),
     (Method::GET, "/api/v1/tenants/{id}", VIEWER),
@@ -76,6 +77,7 @@ pub const ACCESS_RULES: &[(Method, &str, AccessRule)] = &[
     (Method::DELETE, "/api/v1/tenants/{id}", ADMIN),
     (Method::GET, "/api/v1/nodes", VIEWER),
     (Method::POST, "/api/v1/nodes", OPERATOR),
+    (Method::POST, "/api/v1/nodes/join-tokens", OPERATOR),
     (Method::GET, "/api/v1/nodes/{id}", VIEWER),
     (Method::PATCH, "/api/v1/nodes/{id}", OPERATOR),
     (Method::DELETE, "/api/v1/nodes/{id}", OPERATOR),
@@ -115,10 +117,6 @@ fn allowed_methods(path: &str) -> String {
     let known = ACCESS_RULES.iter().filter(|rule| rule.1 == path).map(|rule| rule.0.as_str());
     known.collect::<Vec<_>>().join(", ")
 }
-
-/// The key under which a caller's requests and streams are counted: its token id, or its address without a token.
-#[derive(Debug, Clone)]
-pub struct CallerKey(pub String);
 
 /// Authenticate the caller and check its role. Handlers extract the result as [`Caller`] and [`CallerKey`].
 pub async fn check_access(State(app): State<AppState>, mut request: Request, next: Next) -> Response {

@@ -116,9 +116,13 @@ fn http_status(refusal: &Refusal) -> StatusCode {
         | Refusal::InactiveTenant { .. }
         | Refusal::OverPriorityCeiling { .. }
         | Refusal::NotOwner { .. }
+        | Refusal::JoinTokenUnusable { .. }
+        | Refusal::JoinTokenOfAnotherNode { .. }
         | Refusal::PolicyRefuses { .. } => StatusCode::FORBIDDEN,
         Refusal::DuplicateTenant { .. }
         | Refusal::DuplicateToken { .. }
+        | Refusal::NodeEnrolled { .. }
+        | Refusal::OtherClusterCa { .. }
         | Refusal::TenantBusy { .. }
         | Refusal::DefaultTenant
         | Refusal::NodeJoined { .. }

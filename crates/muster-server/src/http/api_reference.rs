@@ -10,7 +10,6 @@ use axum::http::HeaderName;
 use axum::http::header::{CONTENT_SECURITY_POLICY, X_FRAME_OPTIONS};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::{Map, Value};
-use utoipa::openapi::OpenApi;
 
 use schema_text::{schema_fields, type_text};
 
@@ -28,7 +27,7 @@ pub async fn serve(page: Arc<String>) -> Response {
 }
 
 /// The reference as one HTML page, without scripts and without external resources.
-pub fn reference_html(document: &OpenApi) -> String {
+pub fn reference_html(document: &Value) -> String {
     html::page(&ApiReference::from_openapi(document))
 }
 
@@ -85,8 +84,7 @@ struct FieldDoc {
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
 impl ApiReference {
-    fn from_openapi(document: &OpenApi) -> ApiReference {
-        let document = serde_json::to_value(document).unwrap_or_default();
+    fn from_openapi(document: &Value) -> ApiReference {
         let schemas = object_or_empty(&document["components"]["schemas"]);
         ApiReference {
             version: str_or_empty(&document["info"]["version"]),
@@ -176,7 +174,7 @@ mod tests {
     fn html_and_markdown_name_every_route_and_html_loads_nothing_external() {
         let document = crate::http::openapi();
         let (page, markdown) = (reference_html(&document), api_reference_markdown());
-        for path in document.paths.paths.keys() {
+        for path in document["paths"].as_object().unwrap().keys() {
             assert!(page.contains(path) && markdown.contains(path), "{path}");
         }
         for field in ["gpu_memory_mb", "allocated_gpus", "fair_share_weight", "Idempotency-Key"] {

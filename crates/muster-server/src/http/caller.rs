@@ -6,7 +6,6 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use muster_core::{Refusal, TenantId};
 
-use crate::http::access::CallerKey;
 use crate::http::api_error::ApiError;
 use crate::identity::Caller;
 
@@ -14,6 +13,10 @@ use crate::identity::Caller;
 const DEFAULT_TENANT: &str = "default";
 
 const NOT_AUTHENTICATED: &str = "the request was not authenticated (no access rule ran before the handler)";
+
+/// The key under which a caller's requests and streams are counted: its token id, or its address without a token.
+#[derive(Debug, Clone)]
+pub struct CallerKey(pub String);
 
 /// The bearer token of a request.
 pub fn bearer_token(headers: &HeaderMap) -> Option<&str> {

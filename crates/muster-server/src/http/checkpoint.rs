@@ -41,8 +41,12 @@ pub async fn report_checkpoint(
 /// The refusal for a job that does not run, or is unknown to the caller.
 async fn not_running_error(app: &AppState, caller: &Caller, job: JobId) -> Result<ApiError, ApiError> {
     let live = app.read_state(|state| state.jobs.get(&job).map(|job| job.phase_name()))?;
-    let row = app.read_tables(move |tables| Ok(tables.job(job)?.map(|detail| detail.row))).await?;
+    let (row, outcome) = app
+        .read_tables(move |tables| {
+            Ok((tables.job(job)?.map(|detail| detail.row), tables.outcomes(&[job])?.remove(&job)))
+        })
+        .await?;
     row.filter(|row| caller.sees_tenant(&row.tenant)).ok_or(Refusal::UnknownJob { job })?;
-    let phase = live.unwrap_or("ended");
+    let phase = live.or(outcome.map(|outcome| outcome.as_str())).unwrap_or("not running");
     Ok(Refusal::WrongPhase { job, phase, verb: "checkpoint", needs: "running" }.into())
 }

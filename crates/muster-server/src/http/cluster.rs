@@ -31,7 +31,7 @@ pub async fn status(State(app): State<AppState>) -> Result<Json<ClusterStatus>, 
             _ => None,
         },
         epoch: match role {
-            ServerRole::Leading { epoch } => Some(epoch),
+            ServerRole::Leading { term } => Some(term.epoch),
             _ => None,
         },
         time: rfc3339(now_ms),

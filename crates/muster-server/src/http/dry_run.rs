@@ -14,8 +14,8 @@ use muster_protocol::explain::{DryRun, DryRunOutcome};
 use muster_protocol::submit::SubmitJob;
 
 use crate::http::AppState;
-use crate::http::access::CallerKey;
 use crate::http::api_error::ApiError;
+use crate::http::caller::CallerKey;
 use crate::http::json::{Json, read_bytes};
 use crate::http::start_range::StartRangeCheck;
 use crate::http::submit::{SUBMISSION_BYTES_MAX, parse_submission};

@@ -24,8 +24,8 @@ use utoipa::IntoParams;
 use crate::cluster::Batch;
 use crate::conversions::rfc3339;
 use crate::http::AppState;
-use crate::http::access::CallerKey;
 use crate::http::api_error::ApiError;
+use crate::http::caller::CallerKey;
 use crate::http::caller::TenantVisibility;
 use crate::http::job_lookup::job_tenant;
 use crate::http::json::Json;
@@ -213,15 +213,7 @@ impl EventStream {
     async fn send_batch(&mut self, batch: &Batch) -> Result<(), StreamEnd> {
         let last = self.last_seq;
         for entry in batch.entries.iter().filter(|entry| entry.seq > last) {
-            let record = Record::from_entry(entry);
-            let row = EventRow {
-                seq: record.seq,
-                epoch: record.epoch,
-                at_ms: record.at_ms,
-                kind: record.kind,
-                payload: record.payload,
-            };
-            self.send_row(row).await?;
+            self.send_row(EventRow::from(Record::from_entry(entry))).await?;
         }
         Ok(())
     }

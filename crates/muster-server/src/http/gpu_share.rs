@@ -1,8 +1,8 @@
 //! GPU shares, MIG instances and their holders as the API shows them.
 
+use muster_core::gpu::device::MigInstance;
 use muster_core::gpu::gpu_share;
 use muster_core::gpu::gpu_share::{ShareMode, WHOLE};
-use muster_core::gpu::partition::MigInstance;
 use muster_core::objects::job::{Job, PlacedTask};
 use muster_core::objects::node::{Node, Slot};
 use muster_core::{JobId, State};

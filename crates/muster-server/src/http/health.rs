@@ -48,16 +48,19 @@ pub async fn alive() -> Json<Health> {
     Json(Health { status: "healthy".to_string(), role: None, why: None })
 }
 
-async fn health_response(app: &AppState) -> Response {
-    let role = app.cluster.role();
-    let why = match &role {
+/// Why this server is not ready; `None` if it is.
+pub async fn not_ready_because(app: &AppState) -> Option<String> {
+    match app.cluster.role() {
         ServerRole::Leading { .. } => database_problem(app).await,
         ServerRole::Starting => Some("starting, replaying the journal".to_string()),
         ServerRole::Standby { leader } => Some(format!("standby; the leader is `{leader}`")),
-        ServerRole::Unavailable { why } => Some(why.clone()),
-    };
-    let role = Some(role_str(&role).to_string());
-    match why {
+        ServerRole::Unavailable { why } => Some(why),
+    }
+}
+
+async fn health_response(app: &AppState) -> Response {
+    let role = Some(role_str(&app.cluster.role()).to_string());
+    match not_ready_because(app).await {
         None => Json(Health { status: "healthy".to_string(), role, why: None }).into_response(),
         Some(why) => {
             let health = Health { status: "unhealthy".to_string(), role, why: Some(why) };

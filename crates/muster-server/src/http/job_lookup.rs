@@ -68,5 +68,5 @@ pub fn job_event_rows(tables: &dyn Tables, job: JobId) -> Result<Vec<EventRow>, 
 
 /// The event of a journal entry; `None` if this version cannot parse it.
 pub fn parse_event(row: &EventRow) -> Option<Event> {
-    muster_json::from_str(&row.payload).ok()
+    row.event().ok()
 }

@@ -7,7 +7,7 @@ use muster_core::objects::job::{Exit, StopCause};
 use muster_core::{Event, JobId, Timestamp};
 use muster_protocol::explain::{JobPhase, WaitNote};
 
-use crate::conversions::{human_duration, ms_to_hours, rfc3339};
+use crate::conversions::{human_duration, ms_to_hours, rfc3339, signal_name};
 
 /// A start, or a gap between process exit and its report, shorter than this is merged into the neighbouring phase.
 const PHASE_MS_MIN: i64 = 2_000;
@@ -50,6 +50,7 @@ impl<'a> JobPhaseBuilder<'a> {
         if !ended && let Some(last) = self.closed[before..].last_mut() {
             last.ongoing = true;
         }
+        self.closed.sort_by_key(|phase| phase.from_ms); // What happened within a phase comes after its begin.
         self.closed
     }
 
@@ -71,6 +72,14 @@ impl<'a> JobPhaseBuilder<'a> {
             Event::AttemptStarted { whole: true, at, .. } => self.started(*at),
             Event::AttemptStopping { cause, at, .. } => {
                 self.begin_phase(PhaseKind::Stopping { cause: cause.clone() }, *at)
+            }
+            Event::AttemptSignalled { signal, at, .. } => {
+                let sentence = format!("got SIG{}: its time limit ends soon", signal_name(*signal));
+                self.push_instant("signalled", sentence, *at);
+            }
+            Event::AttemptUnkillable { node, processes, at, .. } => {
+                let sentence = format!("processes survive SIGKILL on {node}: {processes}");
+                self.push_instant("unkillable", sentence, *at);
             }
             Event::AttemptEnded { exit, next, receipt, charged_until, at, .. } => {
                 let exited_at = charged_until.unwrap_or(*at).min(*at);
@@ -114,13 +123,15 @@ impl<'a> JobPhaseBuilder<'a> {
             }
             NextPhase::Ended { why, .. } => self.push_instant("ended", format!("ended: {why}"), at),
             NextPhase::Held { by, why } => self.begin_phase(PhaseKind::Held { why: by_person_text(by, why) }, at),
-            NextPhase::Queued { because, .. } => {
-                let (phase, sentence) = match because {
+            NextPhase::Queued { cause, .. } => {
+                let (phase, sentence) = match cause {
                     RequeueCause::Preempted => ("preempted", self.preempted_sentence(receipt)),
                     RequeueCause::Restarted => {
                         ("restarted", format!("failed, requeued for a restart: {}", exit_text(exit)))
                     }
-                    RequeueCause::Requeued => ("requeued", format!("requeued: {}", exit_text(exit))),
+                    RequeueCause::Requeued | RequeueCause::NodeFault => {
+                        ("requeued", format!("requeued: {}", exit_text(exit)))
+                    }
                 };
                 self.push_instant(phase, sentence, at);
                 self.begin_phase(PhaseKind::Waiting, at);
@@ -209,7 +220,8 @@ fn exit_text(exit: &Exit) -> String {
     match exit {
         Exit::Code { code } => format!("exit code {code}"),
         Exit::Signal { signal } => format!("killed by signal {signal}"),
-        Exit::NotStarted { why } => format!("could not be started: {why}"),
+        Exit::OutOfMemory { limit_mib } => format!("killed by the kernel: out of memory (limit {limit_mib} MiB)"),
+        Exit::NotStarted { why } | Exit::InvalidJob { why } => format!("could not be started: {why}"),
         Exit::Unknown { why } => format!("exit unknown: {why}"),
     }
 }
@@ -252,6 +264,7 @@ mod tests {
             revocable: false,
             score: None,
             held: None,
+            self_fence: None,
             at: at(minute),
         }
     }
@@ -286,7 +299,7 @@ mod tests {
         let job = JobId::single(1);
         let receipt = PreemptionReceipt {
             by: JobId::single(9),
-            asked_at: at(18),
+            stop_ordered_at: at(18),
             saved_at: None,
             ran_ms: 3 * MINUTE,
             lost_gpu_ms: 3 * MINUTE as u64,
@@ -311,7 +324,7 @@ mod tests {
                 grace_ms: 30_000,
                 at: at(18),
             },
-            ended(19, 1, NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None }, Some(receipt)),
+            ended(19, 1, NextPhase::Queued { cause: RequeueCause::Preempted, wakes_at: None }, Some(receipt)),
             placed(25, 2),
             started(25, 2),
             ended(30, 2, NextPhase::Ended { outcome: Outcome::Done, why: String::new() }, None),

@@ -3,11 +3,13 @@
 
 use muster_core::gpu::gpu_share::Isolation;
 use muster_core::gpu::model;
-use muster_core::objects::job::{CheckpointRule, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
+use muster_core::objects::job::{
+    CheckpointRule, EarlySignal, Mount, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
+};
 use muster_core::{JobSpec, TenantId};
 use muster_protocol::submit::{self as wire, SubmitTask};
 
-use crate::conversions::{parse_dependency, parse_duration_ms, parse_timestamp};
+use crate::conversions::{parse_dependency, parse_duration_ms, parse_early_signal, parse_timestamp};
 use crate::http::api_error::ApiError;
 use crate::identity::Caller;
 
@@ -34,6 +36,7 @@ pub fn job_spec(
         prefer_nvlink: submission.prefer_nvlink.unwrap_or(false),
         gang_scheduling: submission.gang_scheduling,
         time_limit_ms: time_limit_ms(submission)?,
+        early_signal: early_signal(submission)?,
         restart: restart_rule(submission),
         on_node_lost: on_node_lost(submission)?,
         checkpoint: checkpoint_rule(submission)?,
@@ -41,7 +44,7 @@ pub fn job_spec(
         start_after: submission.start_after.as_ref().map(|at| parse_timestamp("start_after", at)).transpose()?,
         pool: submission.pool.clone(),
         node_labels: submission.node_labels.clone(),
-        run: run(submission),
+        run: run(submission)?,
         labels: submission.labels.clone(),
         annotations: submission.annotations.clone(),
     })
@@ -128,6 +131,19 @@ fn topology(submission: &wire::SubmitJob) -> Result<Topology, ApiError> {
     }
 }
 
+/// The early signal, which needs a time limit to come before.
+fn early_signal(submission: &wire::SubmitJob) -> Result<Option<EarlySignal>, ApiError> {
+    let Some(text) = &submission.signal else { return Ok(None) };
+    let early = parse_early_signal(text)?;
+    match time_limit_ms(submission)? {
+        None => Err(ApiError::invalid("signal", "needs a time limit, before which it is sent")),
+        Some(limit_ms) if limit_ms <= early.before_ms => {
+            Err(ApiError::invalid("signal", "would be sent before the job starts: its time limit is not longer"))
+        }
+        Some(_) => Ok(Some(early)),
+    }
+}
+
 fn time_limit_ms(submission: &wire::SubmitJob) -> Result<Option<i64>, ApiError> {
     match (&submission.time_limit, submission.max_runtime_minutes) {
         (Some(_), Some(1..)) => {
@@ -172,14 +188,42 @@ fn checkpoint_rule(submission: &wire::SubmitJob) -> Result<Option<CheckpointRule
     Ok(Some(CheckpointRule { path: path.unwrap_or_default(), every_ms }))
 }
 
-fn run(submission: &wire::SubmitJob) -> Run {
+/// The longest name of an image that registries accept.
+const IMAGE_LETTERS_MAX: usize = 255;
+
+fn run(submission: &wire::SubmitJob) -> Result<Run, ApiError> {
     let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    Run {
+    if submission.image.as_ref().is_some_and(|image| image.chars().count() > IMAGE_LETTERS_MAX) {
+        return Err(ApiError::invalid("image", format!("must have at most {IMAGE_LETTERS_MAX} letters")));
+    }
+    Ok(Run {
         image: non_empty(&submission.image),
         script: non_empty(&submission.script),
         command: submission.command.clone(),
         args: submission.args.clone(),
         env: submission.environment.clone(),
         directory: non_empty(&submission.directory),
+        mounts: submission.mounts.iter().map(|text| mount(text)).collect::<Result<_, _>>()?,
+    })
+}
+
+/// `SOURCE:TARGET` or `SOURCE:TARGET:ro`.
+fn mount(text: &str) -> Result<Mount, ApiError> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (source, target, read_only) = match parts[..] {
+        [source, target] | [source, target, "rw"] => (source, target, false),
+        [source, target, "ro"] => (source, target, true),
+        _ => return Err(wrong_mount(text)),
+    };
+    let is_path =
+        |path: &str| path.starts_with('/') && !path.contains([',', '\n']) && !path.split('/').any(|part| part == "..");
+    if !is_path(source) || !is_path(target) || target == "/" {
+        return Err(wrong_mount(text));
     }
+    Ok(Mount { source: source.to_string(), target: target.to_string(), read_only })
+}
+
+fn wrong_mount(text: &str) -> ApiError {
+    ApiError::invalid("mounts", format!("`{text}` is not a mount"))
+        .hint("write `/path/on/the/node:/path/in/the/container`, with `:ro` if the job only reads; no path contains `..` or a comma")
 }

@@ -1,32 +1,45 @@
-//! Logs of a job: a piece at an offset, or followed as server-sent events.
+//! Output of a job: a piece at an offset, as text or as the bytes themselves, or followed as server-sent events.
 
-use std::path::{Path, PathBuf};
+mod follow;
+mod task_output;
+
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use muster_agent::logs::{self, Stream};
-use muster_core::{JobId, Refusal};
+use muster_agent::logs::Stream;
+use muster_core::{JobId, Refusal, Timestamp};
 use muster_protocol::job::LogPiece;
 use muster_protocol::problem::Problem;
 use muster_store::rows::JobRow;
 use serde::Deserialize;
-use tokio::time::Instant;
 use utoipa::IntoParams;
 
+use crate::conversions::rfc3339;
 use crate::http::AppState;
-use crate::http::access::CallerKey;
 use crate::http::api_error::ApiError;
+use crate::http::caller::CallerKey;
 use crate::http::caller::TenantVisibility;
 use crate::http::json::Json;
-use crate::http::query::{PathId, Query};
-use crate::http::sse::{self, ClientDisconnected, KEEP_ALIVE_INTERVAL, SseWriter};
+use crate::http::query::{PathId, Query, check_offset};
+use crate::http::sse;
 use crate::identity::Caller;
+use crate::log_source::LogError;
+use task_output::{OutputPart, TaskOutput, find_placement};
 
-/// Largest piece.
-const PIECE_BYTES_MAX: usize = 256 << 10;
-/// Pause between two reads of a followed log.
-const LOG_POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Most lines of `tail`.
+const TAIL_LINES_MAX: u32 = 100_000;
+/// Most streams of `streams`.
+const STREAMS_MAX: usize = 2_048;
+
+/// Headers of a response with `format=raw`, besides the bytes.
+const OFFSET_HEADER: HeaderName = HeaderName::from_static("muster-log-offset");
+const NEXT_OFFSET_HEADER: HeaderName = HeaderName::from_static("muster-log-next-offset");
+const SKIPPED_HEADER: HeaderName = HeaderName::from_static("muster-log-skipped-bytes");
+const SIZE_HEADER: HeaderName = HeaderName::from_static("muster-log-size");
+const COMPLETE_HEADER: HeaderName = HeaderName::from_static("muster-log-complete");
 
 /// Which log, and from where.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -41,19 +54,39 @@ pub struct LogQuery {
     stream: Option<String>,
     /// First byte; 0 when not given.
     offset: Option<u64>,
+    /// Instead of `offset`: start this many lines before the end, 0 to 100,000. At most the last 16 MiB are searched.
+    tail: Option<u32>,
+    /// Instead of `offset`: start with the output since this time, in Unix milliseconds by the clock of the node. Up to some
+    /// two seconds of earlier output may come with it. With `tail`, the later of the two starts.
+    since_ms: Option<u64>,
     /// Follow the log as server-sent events until the attempt ends.
     follow: Option<bool>,
+    /// With `follow`, instead of `rank`, `stream` and `offset`: up to 2,048 streams in one response, such as
+    /// `0.stdout,0.stderr:4096,1.stdout`: rank, stream, and the first byte.
+    streams: Option<String>,
+    /// `json`, or `raw` for the unchanged bytes; `json` when not given. Not with `follow`.
+    format: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Json,
+    Raw,
 }
 
 /// Read or follow the log of a job
 ///
-/// Returns a piece of up to 256 KiB; `next_offset` is the offset of the next one. With `follow=true` the pieces are
-/// sent as server-sent events `piece`, the last one as `end`. If the caller's token is revoked or expires, the last
-/// event is `problem` with the code `token-ended`.
+/// Returns a piece of up to 256 KiB; `next_offset` is the offset of the next one. With `format=raw` the body is the
+/// bytes, and the headers `muster-log-offset`, `muster-log-next-offset`, `muster-log-skipped-bytes`, `muster-log-size`
+/// and `muster-log-complete` say the rest. With `follow=true` the pieces are sent as server-sent events `piece`, the
+/// last one of each stream as `end`. While the node that holds the output is not connected, one event `notice`
+/// contains the problem, and the stream goes on when the node is back. A stream that closes without `end` was
+/// interrupted, for example by a restart of the server: read on from the last `next_offset`. If the caller's token is
+/// revoked or expires, the last event is `problem` with the code `token-ended`.
 #[utoipa::path(get, path = "/api/v1/jobs/{id}/logs", tag = "jobs",
     params(("id" = String, Path, description = "The job, or one task of an array"), LogQuery),
     responses((status = 200, description = "A piece of the log", content(
-        (LogPiece = "application/json"), (LogData = "text/event-stream")))))]
+        (LogPiece = "application/json"), (LogData = "text/event-stream"), (Vec<u8> = "application/octet-stream")))))]
 pub async fn read(
     State(app): State<AppState>,
     caller: Caller,
@@ -61,25 +94,50 @@ pub async fn read(
     PathId(job): PathId<JobId>,
     Query(query): Query<LogQuery>,
 ) -> Result<Response, ApiError> {
+    let format = query.format()?;
+    let tail = query.tail()?;
     let row = visible_job_row(&app, &caller, job).await?;
-    let log = LogFile::locate(&app.data_dir, &row, &query)?;
-    let offset = query.offset.unwrap_or(0);
-    if !query.follow.unwrap_or(false) {
-        let active = matches!(row.phase.as_str(), "Starting" | "Running" | "Stopping");
-        let ended = row.ended_at.is_some() || log.has_ended(row.attempt, active);
-        return Ok(Json(log.read_piece(offset, ended).await?).into_response());
+    let attempt = query.attempt(&row)?;
+    let placement = app.read_tables(move |tables| find_placement(tables, job, attempt)).await?;
+    let mut outputs = Vec::new();
+    for StreamRef { rank, stream, offset } in query.streams()? {
+        let output = TaskOutput::new(job, attempt, rank, stream, &placement);
+        let offset = match offset {
+            Some(offset) => offset,
+            None => query.start(&app, &output, tail).await?,
+        };
+        outputs.push((output, offset));
     }
-    let (writer, response) = sse::open_sse(app.rate_limiter.acquire_stream(&caller_key)?);
-    tokio::spawn(async move {
-        let _ = follow_log(app, caller, log, offset, writer).await;
-    });
-    Ok(response)
+    if query.follow.unwrap_or(false) {
+        let (writer, response) = sse::open_sse(app.rate_limiter.acquire_stream(&caller_key)?);
+        follow::spawn_all(app, caller, outputs, writer);
+        return Ok(response);
+    }
+    let Some((output, offset)) = outputs.pop() else { return Err(ApiError::invalid("streams", "names no stream")) };
+    let part = output.read(&*app.logs, offset, output.has_ended_by(&row), Duration::ZERO).await?;
+    Ok(match format {
+        Format::Json => Json(output.log_piece(part)).into_response(),
+        Format::Raw => raw_response(part),
+    })
 }
 
 async fn visible_job_row(app: &AppState, caller: &Caller, job: JobId) -> Result<JobRow, ApiError> {
     let detail = app.read_tables(move |tables| Ok(tables.job(job)?)).await?;
     let row = detail.map(|detail| detail.row).filter(|row| caller.sees_tenant(&row.tenant));
     row.ok_or_else(|| ApiError::from(Refusal::UnknownJob { job }))
+}
+
+fn raw_response(part: OutputPart) -> Response {
+    let number = |number: u64| HeaderValue::from(number);
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+        (OFFSET_HEADER, number(part.offset)),
+        (NEXT_OFFSET_HEADER, number(part.next_offset())),
+        (SKIPPED_HEADER, number(part.skipped_bytes)),
+        (SIZE_HEADER, number(part.size)),
+        (COMPLETE_HEADER, HeaderValue::from_static(if part.complete { "true" } else { "false" })),
+    ];
+    (headers, part.bytes).into_response()
 }
 
 /// The `data` of each event of a followed log.
@@ -89,121 +147,116 @@ async fn visible_job_row(app: &AppState, caller: &Caller, job: JobId) -> Result<
 pub(crate) enum LogData {
     /// `event: piece`, and `event: end` for the last one.
     Piece(LogPiece),
-    /// The log cannot be read: `event: problem`.
+    /// The log cannot be read: `event: problem`; or not at the moment: `event: notice`.
     Problem(Problem),
 }
 
-/// One log file of one task of one attempt.
-struct LogFile {
-    job: JobId,
-    attempt: u32,
-    rank: u32,
-    stream: Stream,
-    path: PathBuf,
-}
-
-impl LogFile {
-    fn locate(data_dir: &Path, row: &JobRow, query: &LogQuery) -> Result<LogFile, ApiError> {
-        let stream = match query.stream.as_deref().unwrap_or("stdout") {
-            "stdout" => Stream::Stdout,
-            "stderr" => Stream::Stderr,
-            other => {
-                return Err(ApiError::invalid("stream", format!("`{other}` is neither stdout nor stderr")));
+impl LogQuery {
+    fn format(&self) -> Result<Format, ApiError> {
+        match self.format.as_deref().unwrap_or("json") {
+            "json" => Ok(Format::Json),
+            "raw" if self.follow == Some(true) => {
+                Err(ApiError::invalid("format", "a followed log is sent as events; leave out `format` or `follow`"))
             }
-        };
+            "raw" => Ok(Format::Raw),
+            other => Err(ApiError::invalid("format", format!("`{other}` is neither json nor raw"))),
+        }
+    }
+
+    fn tail(&self) -> Result<Option<u32>, ApiError> {
+        check_offset(self.offset)?;
+        match self.tail {
+            Some(_) if self.offset.is_some() => Err(ApiError::invalid("tail", "give `tail` or `offset`, not both")),
+            _ if self.offset.is_some() && self.since_ms.is_some() => {
+                Err(ApiError::invalid("since_ms", "give `since_ms` or `offset`, not both"))
+            }
+            Some(lines) if lines > TAIL_LINES_MAX => {
+                Err(ApiError::invalid("tail", format!("{lines} is not between 0 and {TAIL_LINES_MAX}")))
+            }
+            tail => Ok(tail),
+        }
+    }
+
+    /// Where an output without `offset` starts.
+    async fn start(&self, app: &AppState, output: &TaskOutput, tail: Option<u32>) -> Result<u64, ApiError> {
+        let mut start = 0;
+        if let Some(lines) = tail {
+            start = output.tail_offset(&*app.logs, lines).await?;
+        }
+        if let Some(since_ms) = self.since_ms {
+            let since = Timestamp(i64::try_from(since_ms).unwrap_or(i64::MAX));
+            start = start.max(output.since_offset(&*app.logs, since).await?);
+        }
+        Ok(start)
+    }
+
+    fn attempt(&self, row: &JobRow) -> Result<u32, ApiError> {
         // The log of a job that has not started is that of its first attempt.
         let newest = row.attempt.max(1);
-        let attempt = query.attempt.unwrap_or(newest);
+        let attempt = self.attempt.unwrap_or(newest);
         if !(1..=newest).contains(&attempt) {
             return Err(ApiError::invalid("attempt", format!("`{}` has {} attempts", row.id, row.attempt)));
         }
-        let rank = query.rank.unwrap_or(0);
-        let path = logs::log_path(data_dir, &row.id.to_string(), attempt, rank, stream)
-            .map_err(|error| ApiError::malformed(error.to_string()))?;
-        Ok(LogFile { job: row.id, attempt, rank, stream, path })
+        Ok(attempt)
     }
 
-    /// Whether the log is complete, from the number of attempts and whether the last of them is live.
-    fn has_ended(&self, attempts: u32, active: bool) -> bool {
-        self.attempt < attempts || (self.attempt == attempts && !active)
-    }
-
-    /// [`LogFile::has_ended`] by the state. A job that is not in the state has ended.
-    fn has_ended_now(&self, app: &AppState) -> Result<bool, ApiError> {
-        app.read_state(|state| {
-            let job = state.jobs.get(&self.job);
-            job.is_none_or(|job| self.has_ended(job.attempts, job.attempt().is_some()))
-        })
-    }
-
-    async fn read_piece(&self, offset: u64, ended: bool) -> Result<LogPiece, ApiError> {
-        let path = self.path.clone();
-        let reading = tokio::task::spawn_blocking(move || logs::read_from(&path, offset, PIECE_BYTES_MAX));
-        let (mut bytes, _) = match reading.await {
-            Ok(Ok(piece)) => piece,
-            Ok(Err(error)) => return Err(ApiError::internal(format!("could not read the log: {error}"))),
-            Err(_) => return Err(ApiError::internal("reading the log was aborted")),
+    /// At least one stream.
+    fn streams(&self) -> Result<Vec<StreamRef>, ApiError> {
+        let Some(list) = &self.streams else {
+            let stream = parse_stream(self.stream.as_deref().unwrap_or("stdout"), "stream")?;
+            return Ok(vec![StreamRef { rank: self.rank.unwrap_or(0), stream, offset: self.offset }]);
         };
-        let complete = ended && bytes.len() < PIECE_BYTES_MAX;
-        if !complete {
-            bytes.truncate(complete_utf8_len(&bytes));
+        if self.rank.is_some() || self.stream.is_some() || self.offset.is_some() || self.follow != Some(true) {
+            return Err(ApiError::invalid("streams", "is for `follow=true`, without `rank`, `stream` and `offset`"));
         }
-        Ok(LogPiece {
-            job_id: self.job.to_string(),
-            attempt: self.attempt,
-            rank: self.rank,
-            stream: match self.stream {
-                Stream::Stdout => "stdout".to_string(),
-                Stream::Stderr => "stderr".to_string(),
-            },
-            offset,
-            next_offset: offset + bytes.len() as u64,
-            complete,
-            text: String::from_utf8_lossy(&bytes).into_owned(),
-        })
+        let streams: Vec<StreamRef> = list.split(',').map(StreamRef::parse).collect::<Result<_, _>>()?;
+        match streams.len() {
+            1..=STREAMS_MAX => Ok(streams),
+            count => Err(ApiError::invalid("streams", format!("{count} streams are more than {STREAMS_MAX}"))),
+        }
     }
 }
 
-/// The length of the bytes without an incomplete UTF-8 character at the end, which the job may still be writing.
-fn complete_utf8_len(bytes: &[u8]) -> usize {
-    match std::str::from_utf8(bytes) {
-        Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
-        _ => bytes.len(),
+/// One stream of one task, and its first byte.
+struct StreamRef {
+    rank: u32,
+    stream: Stream,
+    offset: Option<u64>,
+}
+
+impl StreamRef {
+    /// Parses `0.stdout` or `0.stdout:4096`.
+    fn parse(text: &str) -> Result<StreamRef, ApiError> {
+        let wrong = || ApiError::invalid("streams", format!("`{text}` is not like `0.stdout` or `0.stdout:4096`"));
+        let (name, offset) = text.split_once(':').map_or((text, None), |(name, offset)| (name, Some(offset)));
+        let (rank, stream) = name.split_once('.').ok_or_else(wrong)?;
+        let offset = offset.map(str::parse::<u64>).transpose().map_err(|_| wrong())?;
+        check_offset(offset)?;
+        let rank = rank.parse().map_err(|_| wrong())?;
+        Ok(StreamRef { rank, stream: parse_stream(stream, "streams")?, offset })
     }
 }
 
-/// Send new output until the attempt has ended or the client has disconnected.
-async fn follow_log(
-    app: AppState,
-    caller: Caller,
-    log: LogFile,
-    mut offset: u64,
-    writer: SseWriter,
-) -> Result<(), ClientDisconnected> {
-    let mut last_sent = Instant::now();
-    loop {
-        if let Err(error) = app.check_token(&caller) {
-            return writer.send("problem", None, &error.problem()).await;
-        }
-        // Read the state before the file, so that the last piece contains all output written before the end.
-        let ended = *app.stopping.borrow() || log.has_ended_now(&app).unwrap_or(false);
-        let piece = match log.read_piece(offset, ended).await {
-            Ok(piece) => piece,
-            Err(error) => return writer.send("problem", None, &error.problem()).await,
-        };
-        offset = piece.next_offset;
-        if piece.complete {
-            return writer.send("end", Some(offset), &piece).await;
-        }
-        if !piece.text.is_empty() {
-            writer.send("piece", Some(offset), &piece).await?;
-            last_sent = Instant::now();
-        } else if last_sent.elapsed() >= KEEP_ALIVE_INTERVAL {
-            writer.keep_alive().await?;
-            last_sent = Instant::now();
-        }
-        if piece.text.is_empty() {
-            tokio::time::sleep(LOG_POLL_INTERVAL).await;
+fn parse_stream(text: &str, field: &'static str) -> Result<Stream, ApiError> {
+    match text {
+        "stdout" => Ok(Stream::Stdout),
+        "stderr" => Ok(Stream::Stderr),
+        other => Err(ApiError::invalid(field, format!("`{other}` is neither stdout nor stderr"))),
+    }
+}
+
+impl From<LogError> for ApiError {
+    fn from(error: LogError) -> ApiError {
+        const HINT: &str = "the output stays on the disk of the node, and can be read once its agent is connected";
+        let sentence = error.to_string();
+        match error {
+            LogError::UnknownNode { .. } => ApiError::new(StatusCode::NOT_FOUND, "log-not-here", sentence).hint(HINT),
+            LogError::NotConnected { since, .. } => {
+                let since = since.map_or_else(String::new, |since| format!(" since {}", rfc3339(since.0)));
+                let detail = format!("{sentence}{since}");
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "node-not-connected", detail).hint(HINT).retry_after(1)
+            }
+            LogError::Unreadable { .. } => ApiError::internal(sentence),
         }
     }
 }

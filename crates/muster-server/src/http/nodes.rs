@@ -5,9 +5,9 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use muster_core::gpu::device::{GPUS_PER_NODE_MAX, GpuFacts, NumaFacts};
-use muster_core::objects::node::{Node, NodeFacts, NodeStatus};
+use muster_core::objects::node::{Node, NodeFacts, NodeStatus, Recorded, Service, Sight};
 use muster_core::{Command, NodeId, State as Core};
-use muster_protocol::node::{self as wire, NodeChange, NodeList, NodeSpec, NumaNode};
+use muster_protocol::node::{self as wire, NodeAxis, NodeChange, NodeList, NodeSpec, NumaNode};
 use muster_protocol::submit::{Acknowledgement, ActionReason};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -184,7 +184,7 @@ pub async fn hold(
 /// Fence a node: declare that nothing runs on it any more
 ///
 /// Its attempts end, and their jobs may start elsewhere. If the node still runs, two copies of a job may run: switch it
-/// off first.
+/// off first. A drained node stays drained. `undrain` lifts the fence.
 #[utoipa::path(post, path = "/api/v1/nodes/{id}/fence", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "Fenced", body = Acknowledgement)))]
@@ -259,7 +259,7 @@ fn api_numa_node(numa: &NumaFacts) -> NumaNode {
 }
 
 fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire::Node {
-    let facts = &node.facts;
+    let (facts, combined) = (&node.facts, node.state.combined());
     let held: u32 = (0..facts.gpus.len()).map(|index| gpu_share::used_milli(state, node, index)).sum();
     let sees =
         |id: &&muster_core::JobId| state.jobs.get(id).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()));
@@ -269,13 +269,17 @@ fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire:
         hostname: facts.hostname.clone(),
         ip_address: facts.address.clone(),
         state: node.status_name().to_string(),
-        state_by: node.state.by.clone(),
-        state_why: node.state.why.clone(),
-        state_since: rfc3339(node.state.since.0),
-        state_since_ms: node.state.since.0,
+        state_by: combined.by,
+        state_why: combined.why,
+        state_since: rfc3339(combined.since.0),
+        state_since_ms: combined.since.0,
+        service: api_axis(&node.state.service, node.state.service.status.as_str()),
+        sight: api_axis(&node.state.sight, node.state.sight.status.as_str()),
+        silent_since: node.state.silent_since.map(|since| rfc3339(since.0)),
+        health_failure: node.health_failure.as_ref().map(|failure| failure.why.clone()),
         online: is_online(node),
         schedulable: node.is_schedulable(),
-        draining_mode: node.state.status == NodeStatus::Draining,
+        draining_mode: node.state.service.status == Service::Draining,
         total_gpus: facts.gpus.len() as u32,
         available_gpus: free_gpus(state, node),
         cpu_cores: facts.cpus,
@@ -298,9 +302,19 @@ fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire:
     }
 }
 
+fn api_axis<T>(axis: &Recorded<T>, state: &str) -> NodeAxis {
+    NodeAxis {
+        state: state.to_string(),
+        by: axis.by.clone(),
+        why: axis.why.clone(),
+        since: rfc3339(axis.since.0),
+        since_ms: axis.since.0,
+    }
+}
+
 /// Whether the agent of a node reports.
 pub fn is_online(node: &Node) -> bool {
-    !node.declared && matches!(node.state.status, NodeStatus::Ready | NodeStatus::Draining | NodeStatus::Hold)
+    !node.declared && node.state.sight.status == Sight::Seen
 }
 
 /// GPUs of a node that are free for placement now.

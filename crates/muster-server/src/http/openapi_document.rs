@@ -8,8 +8,10 @@ use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use muster_protocol::event::Lagged;
+use muster_protocol::node::JoinTokenSpec;
 use muster_protocol::problem::Problem;
 use muster_protocol::submit::ActionReason;
+use serde_json::Value;
 use utoipa::PartialSchema;
 use utoipa::ToSchema;
 use utoipa::openapi::path::{Operation, PathItem};
@@ -31,8 +33,8 @@ pub async fn serve(json: Arc<String>) -> Response {
     ([(CONTENT_TYPE, "application/json")], json.to_string()).into_response()
 }
 
-/// Complete the document that utoipa collects from the routes.
-pub fn complete_document(mut document: OpenApi) -> OpenApi {
+/// The document as JSON, from what utoipa collects from the routes.
+pub fn complete_document(mut document: OpenApi) -> Value {
     let mut info = Info::new("muster", env!("CARGO_PKG_VERSION"));
     info.description = Some(DESCRIPTION.to_string());
     info.license = Some(License::new("MIT"));
@@ -46,7 +48,7 @@ pub fn complete_document(mut document: OpenApi) -> OpenApi {
             complete_operation(operation, access_rule(&method, path));
         }
     }
-    constraints::add_constraints(document)
+    constraints::add_constraints(serde_json::to_value(&document).unwrap_or_default())
 }
 
 fn add_schema<T: ToSchema + PartialSchema>(components: &mut Components) {
@@ -92,11 +94,11 @@ fn complete_operation(operation: &mut Operation, rule: Option<AccessRule>) {
     operation.responses.responses.insert("default".to_string(), RefOr::T(error));
 }
 
-/// Whether the body of a request is optional: a body with only a reason is.
+/// Whether the body of a request is optional: all fields of these bodies are.
 fn is_optional_body(content: &RefOr<Content>) -> bool {
-    let optional = Ref::from_schema_name(ActionReason::name()).ref_location;
+    let optional = [ActionReason::name(), JoinTokenSpec::name()].map(|name| Ref::from_schema_name(name).ref_location);
     let RefOr::T(content) = content else { return false };
-    matches!(&content.schema, Some(RefOr::Ref(found)) if found.ref_location == optional)
+    matches!(&content.schema, Some(RefOr::Ref(found)) if optional.contains(&found.ref_location))
 }
 
 #[cfg(test)]
@@ -109,13 +111,21 @@ mod tests {
     /// Routes that serve pages and the document itself.
     const UNDOCUMENTED_PATHS: [&str; 3] = ["/", "/api/v1/docs", "/api/v1/openapi.json"];
 
+    /// Method, path and description of every operation of the document.
+    fn documented_operations() -> Vec<(String, String, Value)> {
+        let document = crate::http::openapi();
+        let paths = document["paths"].as_object().unwrap();
+        let operations = paths.iter().flat_map(|(path, item)| {
+            let methods = item.as_object().unwrap().iter();
+            methods.map(|(method, operation)| (method.to_uppercase(), path.clone(), operation.clone()))
+        });
+        operations.collect()
+    }
+
     #[test]
     fn every_route_has_an_access_rule_and_every_rule_a_route() {
-        let mut document = crate::http::openapi();
-        let mut routes = BTreeSet::new();
-        for (path, item) in &mut document.paths.paths {
-            routes.extend(operations(item).map(|(method, _)| (method.to_string(), path.clone())));
-        }
+        let routes: BTreeSet<(String, String)> =
+            documented_operations().into_iter().map(|(method, path, _)| (method, path)).collect();
         let rules: BTreeSet<(String, String)> = ACCESS_RULES
             .iter()
             .filter(|rule| !UNDOCUMENTED_PATHS.contains(&rule.1))
@@ -126,13 +136,10 @@ mod tests {
 
     #[test]
     fn operation_ids_are_unique() {
-        let mut document = crate::http::openapi();
         let mut seen = BTreeSet::new();
-        for item in document.paths.paths.values_mut() {
-            for (_, operation) in operations(item) {
-                let name = operation.operation_id.clone().unwrap_or_default();
-                assert!(seen.insert(name.clone()), "duplicate operation id {name}");
-            }
+        for (_, path, operation) in documented_operations() {
+            let id = operation["operationId"].as_str().unwrap_or_default().to_string();
+            assert!(!id.is_empty() && seen.insert(id.clone()), "{path}: duplicate operation id `{id}`");
         }
     }
 }

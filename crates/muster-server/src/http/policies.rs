@@ -30,8 +30,8 @@ use crate::policies::Interpreter;
 /// All files of a bundle become active together, or none: they are compiled first, and an error names file, line and
 /// column; then the tests of the bundle must pass, unless `force` is set. The bundle takes effect with the next round.
 /// The version before is kept for a rollback. Admins apply bundles for the whole cluster, tenant-admins for the jobs of
-/// their tenant. With `shadow` the bundle runs beside the active policies and decides nothing; the server keeps the
-/// differences until it stops.
+/// their tenant. With `shadow` a bundle of the whole cluster runs beside the active policies and decides nothing. The
+/// server keeps the differences in memory until the shadow ends or the server stops.
 #[utoipa::path(post, path = "/api/v1/policies", tag = "policies", request_body = PolicyApply,
     responses((status = 200, description = "The active version, or that of a dry run", body = PolicyVersion)))]
 pub async fn apply(
@@ -302,7 +302,7 @@ fn api_pool(state: &muster_core::State, pool: &Pool, active: bool) -> PolicyPool
 }
 
 fn strategy_text(strategy: &Strategy) -> String {
-    format!("{}{}", strategy.kind.word(), fields_text(&strategy.fields))
+    format!("{}{}", strategy.kind.as_str(), fields_text(&strategy.fields))
 }
 
 fn health_check_text(check: &Check) -> String {

@@ -68,12 +68,12 @@ fn receipt_with_sort_key(row: &EventRow) -> Option<((Timestamp, JobId), Receipt)
     let Event::AttemptEnded { job, attempt, receipt: Some(receipt), at, .. } = parse_event(row)? else {
         return None;
     };
-    let sort_key = (receipt.asked_at, job);
+    let sort_key = (receipt.stop_ordered_at, job);
     let receipt = Receipt {
         job_id: job.to_string(),
         attempt,
         by_job_id: receipt.by.to_string(),
-        asked_at: rfc3339(receipt.asked_at.0),
+        asked_at: rfc3339(receipt.stop_ordered_at.0),
         gone_at: rfc3339(at.0),
         saved_at: receipt.saved_at.map(|at| rfc3339(at.0)),
         ran_seconds: receipt.ran_ms / 1_000,

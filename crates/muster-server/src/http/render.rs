@@ -2,13 +2,13 @@
 
 use muster_core::JobSpec;
 use muster_core::facts::verdict;
-use muster_core::objects::job::{OnNodeLost, Phase, TaskGroup};
+use muster_core::objects::job::{Mount, OnNodeLost, Phase, TaskGroup};
 use muster_core::objects::score;
 use muster_protocol::job::{Attempt, Job, JobState, JobSummary, Reason, Task};
 use muster_protocol::score::{Score, ScoreTerm};
 use muster_store::rows::{self, AttemptRow, JobDetail, JobRow};
 
-use crate::conversions::{dependency_text, human_duration, micro_to_money, ms_to_hours, rfc3339};
+use crate::conversions::{dependency_text, early_signal_text, human_duration, micro_to_money, ms_to_hours, rfc3339};
 use crate::http::gpu_share;
 
 /// Replaces a value that the caller may not see.
@@ -24,6 +24,10 @@ pub fn api_job_state(state: rows::JobState) -> JobState {
         rows::JobState::Preempted => JobState::Preempted,
         rows::JobState::Cancelled => JobState::Cancelled,
     }
+}
+
+fn mount_text(mount: &Mount) -> String {
+    format!("{}:{}{}", mount.source, mount.target, if mount.read_only { ":ro" } else { "" })
 }
 
 /// The state and phase of a live job.
@@ -126,6 +130,7 @@ pub fn api_job(detail: JobDetail, now_ms: i64) -> Job {
         topology: spec.topology.as_str().to_string(),
         allow_cross_numa: spec.allow_cross_numa,
         prefer_nvlink: spec.prefer_nvlink,
+        early_signal: spec.early_signal.map(early_signal_text),
         gpu_models,
         node_labels: spec.node_labels,
         pool: spec.pool,
@@ -136,6 +141,7 @@ pub fn api_job(detail: JobDetail, now_ms: i64) -> Job {
         command: spec.run.command,
         args: spec.run.args,
         directory: spec.run.directory,
+        mounts: spec.run.mounts.iter().map(mount_text).collect(),
         after: spec.after.iter().map(dependency_text).collect(),
         max_restarts: spec.restart.max_restarts,
         max_requeues: spec.restart.max_requeues,

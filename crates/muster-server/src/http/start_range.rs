@@ -1,5 +1,6 @@
-//! Start ranges for the API: clipped to the earliest possible start and the reservation, and withheld while recent
-//! forecasts were mostly wrong.
+//! Start ranges for the API: clipped to possible starts, and withheld while recent ranges were mostly wrong.
+//!
+//! The earliest possible start of a job and its reservation bound its range.
 
 use muster_core::objects::start_range::StartRange;
 use muster_core::planner::EarliestStarts;

@@ -1,4 +1,4 @@
-//! Why a job waits (`muster why`): the verdict with its numbers, queue position, forecast, remedies and history.
+//! Why a job waits (`muster why`): the verdict with its numbers, queue position, start range, remedies and history.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use muster_store::rows::{JobRow, WaitRow};
 use crate::conversions::{fair_share_factor, human_duration, ms_to_hours, rfc3339};
 use crate::evaluations::EvaluationPermit;
 use crate::http::AppState;
-use crate::http::access::CallerKey;
 use crate::http::api_error::ApiError;
+use crate::http::caller::CallerKey;
 use crate::http::caller::TenantVisibility;
 use crate::http::job_lookup::{filter_by_number, job_event_rows, job_tenant, oldest_page, parse_event};
 use crate::http::job_phases::JobPhaseBuilder;

@@ -9,11 +9,14 @@
 use std::fmt;
 use std::hint::black_box;
 
+use muster_core::objects::enrolment::JoinToken;
 use muster_core::objects::token::{Role, Token};
-use muster_core::{TenantId, Timestamp};
+use muster_core::{NodeId, TenantId, Timestamp};
 use sha2::{Digest, Sha256};
 
 const PREFIX: &str = "mst_";
+/// Of join tokens: they are no access tokens, and the other way round.
+const JOIN_PREFIX: &str = "mjt_";
 /// 40 bits: an id need not be unguessable, and the state refuses a duplicate.
 const ID_BYTES: usize = 5;
 const SECRET_BYTES: usize = 32;
@@ -43,9 +46,7 @@ pub struct NoRandomness(getrandom::Error);
 
 /// Create a token: the record to store, and the secret to show once.
 pub fn mint(new: NewToken, now: Timestamp) -> Result<(Token, Secret), NoRandomness> {
-    let id = format!("t{}", hex(&random::<ID_BYTES>()?));
-    let unchecked = format!("{PREFIX}{id}_{}", hex(&random::<SECRET_BYTES>()?));
-    let text = format!("{unchecked}{}", checksum(&unchecked));
+    let (id, text) = random_token(PREFIX, "t")?;
     let token = Token {
         id,
         hash: hash(&text),
@@ -59,9 +60,61 @@ pub fn mint(new: NewToken, now: Timestamp) -> Result<(Token, Secret), NoRandomne
     Ok((token, Secret(text)))
 }
 
+/// Create a join token. Lifetime and node are those of the operator's request.
+pub fn mint_join_token(
+    node: Option<NodeId>,
+    made_by: &str,
+    now: Timestamp,
+    valid_ms: i64,
+) -> Result<(JoinToken, Secret), NoRandomness> {
+    let numbers = TokenNumbers { id: random()?, secret: random()? };
+    Ok(mint_join_token_of(&numbers, node, made_by, now, valid_ms))
+}
+
+/// The random numbers of a token.
+pub struct TokenNumbers {
+    pub id: [u8; ID_BYTES],
+    pub secret: [u8; SECRET_BYTES],
+}
+
+/// [`mint_join_token`] with given numbers, for a simulator.
+pub fn mint_join_token_of(
+    numbers: &TokenNumbers,
+    node: Option<NodeId>,
+    made_by: &str,
+    now: Timestamp,
+    valid_ms: i64,
+) -> (JoinToken, Secret) {
+    let (id, text) = token_of(JOIN_PREFIX, "j", numbers);
+    let (hash, made_by) = (hash(&text), made_by.to_string());
+    let token = JoinToken { id, hash, node, made_by, made_at: now, expires_at: now.plus(valid_ms) };
+    (token, Secret(text))
+}
+
+/// A random id, and the text of a token with this id.
+fn random_token(prefix: &str, id_prefix: &str) -> Result<(String, String), NoRandomness> {
+    Ok(token_of(prefix, id_prefix, &TokenNumbers { id: random()?, secret: random()? }))
+}
+
+fn token_of(prefix: &str, id_prefix: &str, numbers: &TokenNumbers) -> (String, String) {
+    let id = format!("{id_prefix}{}", hex(&numbers.id));
+    let unchecked = format!("{prefix}{id}_{}", hex(&numbers.secret));
+    let text = format!("{unchecked}{}", checksum(&unchecked));
+    (id, text)
+}
+
 /// The public id of a token; `None` if the text is no token or its checksum is wrong.
 pub(super) fn token_id(text: &str) -> Option<&str> {
-    let (id, rest) = text.strip_prefix(PREFIX)?.split_once('_')?;
+    id_of(PREFIX, text)
+}
+
+/// [`token_id`] of a join token.
+pub(super) fn join_token_id(text: &str) -> Option<&str> {
+    id_of(JOIN_PREFIX, text)
+}
+
+fn id_of<'a>(prefix: &str, text: &'a str) -> Option<&'a str> {
+    let (id, rest) = text.strip_prefix(prefix)?.split_once('_')?;
     if rest.len() != 2 * SECRET_BYTES + CHECKSUM_DIGITS || !text.is_ascii() {
         return None;
     }

@@ -142,7 +142,7 @@ fn each_role_has_its_permissions_in_its_tenant_in_others_and_on_the_cluster() {
 }
 
 #[test]
-fn nobody_grants_a_role_above_their_own() {
+fn a_caller_cannot_grant_a_role_above_its_own() {
     let roles = [Role::Viewer, Role::Member, Role::TenantAdmin, Role::Operator, Role::Admin];
     // For each role the roles that it may grant in its own tenant, in another tenant, and on the cluster.
     let matrix = [

@@ -38,6 +38,7 @@ impl EngineFixture {
         let cluster = Cluster::new(inbox, store.tables, Arc::new(SystemClock));
         let stop = Arc::new(AtomicBool::new(false));
         let engine_loop = EngineLoop {
+            link_ca: None,
             savepoints: store.savepoints.clone(),
             cluster: cluster.clone(),
             inbox: requests,

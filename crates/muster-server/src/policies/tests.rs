@@ -2,10 +2,9 @@
 
 use std::sync::Mutex;
 
-use muster_core::facts::command::SubmitJob;
-use muster_core::objects::job::{OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
 use muster_core::objects::tenant::TenantConfig;
 use muster_core::{Actor, Event};
+use muster_testing::{job, submission};
 
 use super::*;
 
@@ -55,7 +54,7 @@ impl Interpreter for ScriptedInterpreter {
     }
 
     fn retry(&self, _: &BundleVersion, _: &JobView, _: &FailureView) -> Result<Retry, String> {
-        Ok(Retry::AsAsked)
+        Ok(Retry::ByRestartRule)
     }
 }
 
@@ -77,37 +76,7 @@ fn apply_policy(state: &mut State, scope: PolicyScope, hash: &str, hooks: &[Hook
 }
 
 fn spec(tenant: &str) -> JobSpec {
-    let each = Resources {
-        gpus: 0,
-        gpu_models: BTreeSet::default(),
-        gpu_memory_mib: 0,
-        gpu_compute_milli: 1_000,
-        isolation: Default::default(),
-        cpus: 1,
-        memory_mib: 1,
-    };
-    JobSpec {
-        name: "job".to_string(),
-        tenant: tenant.parse().unwrap(),
-        user: "ann".to_string(),
-        priority: 500,
-        tasks: vec![TaskGroup { name: "task".to_string(), count: 1, count_max: None, each }],
-        topology: Topology::Any,
-        allow_cross_numa: None,
-        prefer_nvlink: false,
-        gang_scheduling: None,
-        time_limit_ms: None,
-        restart: RestartRule::default(),
-        on_node_lost: OnNodeLost::Wait,
-        checkpoint: None,
-        after: Vec::new(),
-        start_after: None,
-        pool: None,
-        node_labels: BTreeMap::new(),
-        run: Run { command: vec!["true".to_string()], ..Run::default() },
-        labels: [("team".to_string(), "x".to_string())].into(),
-        annotations: BTreeMap::new(),
-    }
+    job().tenant(tenant).user("ann").priority(500).gpus(0).memory_mib(1).label("team", "x").build()
 }
 
 /// Two tenants, and policies of the cluster and of one of them.
@@ -123,20 +92,7 @@ fn state(hooks: &[Hook]) -> State {
 }
 
 fn submit(state: &mut State, tenant: &str) {
-    let spec = Arc::new(spec(tenant));
-    let known_outcomes = BTreeMap::new();
-    execute(
-        state,
-        &Command::SubmitJob(SubmitJob {
-            spec,
-            array: None,
-            hold: false,
-            key: None,
-            known_outcomes,
-            known_key: None,
-            is_operator: true,
-        }),
-    );
+    execute(state, &Command::SubmitJob(submission(spec(tenant))));
 }
 
 #[test]

@@ -232,6 +232,7 @@ fn exit_text(exit: &Exit) -> String {
     match exit {
         Exit::Code { code } => format!("exit code {code}"),
         Exit::Signal { signal } => format!("signal {signal}"),
-        Exit::NotStarted { why } | Exit::Unknown { why } => why.clone(),
+        Exit::OutOfMemory { limit_mib } => format!("out of memory (limit {limit_mib} MiB)"),
+        Exit::NotStarted { why } | Exit::InvalidJob { why } | Exit::Unknown { why } => why.clone(),
     }
 }

@@ -15,7 +15,7 @@ const DEPENDENCY_LOG_LEVELS: &str =
 
 /// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
+pub enum LoggingError {
     /// `RUST_LOG` is not a valid filter.
     #[error("RUST_LOG is `{text}`: {why}; write for example `info` or `info,muster_server=debug`")]
     BadFilter { text: String, why: String },
@@ -24,9 +24,9 @@ pub enum LogError {
 }
 
 /// Start logging for the whole process. `rust_log`, the variable of that name, takes precedence over the level.
-pub fn start_logging(log: &LogConfig, rust_log: Option<&str>) -> Result<(), LogError> {
+pub fn start_logging(log: &LogConfig, rust_log: Option<&str>) -> Result<(), LoggingError> {
     let colours = io::stderr().is_terminal();
-    subscriber(log, rust_log, colours, io::stderr)?.try_init().map_err(|_| LogError::AlreadyStarted)
+    subscriber(log, rust_log, colours, io::stderr)?.try_init().map_err(|_| LoggingError::AlreadyStarted)
 }
 
 pub(super) fn subscriber<W>(
@@ -34,7 +34,7 @@ pub(super) fn subscriber<W>(
     rust_log: Option<&str>,
     colours: bool,
     writer: W,
-) -> Result<Box<dyn Subscriber + Send + Sync>, LogError>
+) -> Result<Box<dyn Subscriber + Send + Sync>, LoggingError>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -45,11 +45,11 @@ where
     })
 }
 
-fn filter(log: &LogConfig, rust_log: Option<&str>) -> Result<EnvFilter, LogError> {
+fn filter(log: &LogConfig, rust_log: Option<&str>) -> Result<EnvFilter, LoggingError> {
     let text = match rust_log.map(str::trim) {
         Some(text) if !text.is_empty() => text.to_string(),
         _ => format!("{},{DEPENDENCY_LOG_LEVELS}", log.level),
     };
-    let bad = |why: String| LogError::BadFilter { text: text.clone(), why };
+    let bad = |why: String| LoggingError::BadFilter { text: text.clone(), why };
     EnvFilter::builder().parse(&text).map_err(|error| bad(error.to_string()))
 }

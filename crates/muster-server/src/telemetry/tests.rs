@@ -127,6 +127,7 @@ fn placed(job: JobId, attempt: u32, at: i64) -> Event {
         revocable: false,
         score: None,
         held: None,
+        self_fence: None,
         at: Timestamp(at),
     }
 }
@@ -183,9 +184,9 @@ fn a_job_is_traced_from_its_submission_to_its_start() {
 
 #[test]
 fn a_requeued_job_continues_its_trace() {
-    let back = NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None };
+    let back = NextPhase::Queued { cause: RequeueCause::Requeued, wakes_at: None };
     let not_started = Exit::NotStarted { why: "no image".to_string() };
-    let preempted = NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: None };
+    let preempted = NextPhase::Queued { cause: RequeueCause::Preempted, wakes_at: None };
     let events = [
         submitted(JOB, &[], 1_000),
         placed(JOB, 1, 2_000),

@@ -19,7 +19,7 @@ use crate::identity::write_private;
 
 const CA_VALID_DAYS: i32 = 3_650;
 /// Under the 825 days that Apple's systems allow a certificate of a private CA.
-const SERVER_CERTIFICATE_VALID_DAYS: i32 = 800;
+pub(crate) const SERVER_CERTIFICATE_VALID_DAYS: i32 = 800;
 
 /// Path of the CA certificate, which clients have to trust.
 pub fn ca_path(data_dir: &Path) -> PathBuf {
@@ -31,7 +31,7 @@ fn folder(data_dir: &Path) -> PathBuf {
 }
 
 /// The current day in UTC. Certificates are dated in whole days, with a day of margin for clocks that differ.
-pub(super) fn today() -> Date {
+pub(crate) fn today() -> Date {
     jiff::Timestamp::now().to_zoned(TimeZone::UTC).date()
 }
 
@@ -98,7 +98,7 @@ fn issue(data_dir: &Path, header: &CertificateHeader, today: Date, files: (&Path
 
 /// The CA, generated at the first call. Its parameters are constant and its key identifies it, so only the key is read
 /// back.
-fn issuer(data_dir: &Path, today: Date) -> Result<Issuer<'static, KeyPair>, TlsError> {
+pub(crate) fn issuer(data_dir: &Path, today: Date) -> Result<Issuer<'static, KeyPair>, TlsError> {
     let not_generated = |source| TlsError::NotGenerated { path: folder(data_dir), source };
     let (path, key_path) = (ca_path(data_dir), folder(data_dir).join("ca.key"));
     if path.exists() {
@@ -123,7 +123,7 @@ fn ca_params(today: Date) -> CertificateParams {
     params
 }
 
-fn set_validity(params: &mut CertificateParams, today: Date, days: i32) {
+pub(crate) fn set_validity(params: &mut CertificateParams, today: Date, days: i32) {
     let midnight = |date: Date| {
         // Months and days of a calendar date fit into a byte.
         rcgen::date_time_ymd(date.year().into(), date.month().unsigned_abs(), date.day().unsigned_abs())

@@ -18,6 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -31,6 +32,17 @@ use super::connections::{Connection, Connections};
 const HEADER_BYTES_MAX: usize = 32 * 1024;
 /// Pause after a failed accept, usually for lack of descriptors: other connections may end meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The certificate that a client has shown in the TLS handshake, as an extension of its requests.
+#[derive(Debug, Clone)]
+pub struct PeerCertificate(pub CertificateDer<'static>);
+
+/// The client of a connection.
+#[derive(Clone)]
+struct Peer {
+    address: SocketAddr,
+    certificate: Option<PeerCertificate>,
+}
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConnectionTimeouts {
@@ -163,37 +175,44 @@ impl ConnectionHandler {
         // Without this the kernel delays small responses; an error here has no other effect.
         let _ = stream.set_nodelay(true);
         let Some(acceptor) = &self.acceptor else {
+            let peer = Peer { address: peer, certificate: None };
             return self.serve_requests(stream, (peer, connection), watcher).await;
         };
         match timeout(self.timeouts.handshake, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => self.serve_requests(stream, (peer, connection), watcher).await,
+            Ok(Ok(stream)) => {
+                let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                let certificate = chain.first().map(|first| PeerCertificate(first.clone().into_owned()));
+                let peer = Peer { address: peer, certificate };
+                self.serve_requests(stream, (peer, connection), watcher).await;
+            }
             Ok(Err(error)) => tracing::debug!(%peer, %error, "the TLS handshake failed"),
             Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
         }
     }
 
-    async fn serve_requests<S>(&self, stream: S, (peer, connection): (SocketAddr, Arc<Connection>), watcher: Watcher)
+    async fn serve_requests<S>(&self, stream: S, (peer, connection): (Peer, Arc<Connection>), watcher: Watcher)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let router = self.router.clone();
+        let (router, address) = (self.router.clone(), peer.address);
         let service = service_fn(move |request| {
             connection.note_request();
-            route_request(router.clone(), peer, request)
+            route_request(router.clone(), peer.clone(), request)
         });
         let serving = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(serving).await {
-            tracing::debug!(%peer, error = %error, "connection error");
+            tracing::debug!(peer = %address, error = %error, "connection error");
         }
     }
 }
 
 async fn route_request(
     router: Router,
-    peer: SocketAddr,
+    peer: Peer,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    request.extensions_mut().insert(ConnectInfo(peer));
+    request.extensions_mut().insert(ConnectInfo(peer.address));
+    peer.certificate.map(|certificate| request.extensions_mut().insert(certificate));
     router.oneshot(request.map(Body::new)).await
 }
 

@@ -174,10 +174,13 @@ fn objects_of_other_tenants_are_404() {
         .to_string();
     server.wait_for_state(&id, "running");
     let path = format!("/api/v1/jobs/{id}");
-    for rest in ["", "/why", "/events", "/attempts", "/logs"] {
+    for rest in ["", "/why", "/events", "/attempts", "/logs", "/logs?format=raw", "/logs?tail=1"] {
         assert_eq!(member.get(&format!("{path}{rest}")).status, 200, "{rest}");
         server.expect_problem(&blue.get(&format!("{path}{rest}")), 404, "unknown-job");
     }
+    assert_eq!(blue.stream_status(&format!("{path}/logs?follow=true")), 404);
+    assert_eq!(member.anonymous().stream_status(&format!("{path}/logs?follow=true&tail=1")), 401);
+    assert_eq!(member.anonymous().stream_status(&format!("{path}/logs?format=raw")), 401);
     server.expect_problem(&blue.delete(&path), 404, "unknown-job");
     server.expect_problem(&blue.patch(&path, &json!({"name": "mine"})), 404, "unknown-job");
     server.expect_problem(&blue.post(&format!("{path}/hold"), &json!({})), 404, "unknown-job");
@@ -410,6 +413,38 @@ fn a_member_cannot_change_a_colleagues_job_and_gets_no_remedies_for_it() {
             .any(|one| json!([one["actor"], one["action"], one["refused"]]) == tried && one["actor_kind"] == "token"),
         "{audit}"
     );
+}
+
+#[test]
+fn only_the_owner_and_the_administrators_of_a_job_enter_it_and_each_try_is_audited() {
+    let RoleClients { server, viewer, member, tenant_admin, operator, .. } = role_clients();
+    let colleague = red_member(&server, "bob", json!({}));
+    let body = json!({"command": ["x"], "annotations": {"muster.sim/runtime": "1h"}});
+    let running = member.post("/api/v1/jobs", &body).json()["job_id"].as_str().unwrap().to_string();
+    server.wait_for_state(&running, "running");
+    let path = format!("/api/v1/jobs/{running}/exec");
+    let upgrade = [("Content-Type", "application/json"), ("Connection", "Upgrade"), ("Upgrade", "muster-exec")];
+    let exec = |client: &Client, body: &Value| client.send("POST", &path, &upgrade, &muster_json::to_vec(body));
+    let shell = json!({"command": ["sh", "-c", "id"]});
+    server.expect_problem(&exec(&viewer, &shell), 403, "forbidden");
+    server.expect_problem(&exec(&colleague, &shell), 403, "not-owner");
+    // Allowed; a simulated job has no processes.
+    for client in [&member, &tenant_admin, &operator] {
+        server.expect_problem(&exec(client, &shell), 409, "node-simulated");
+    }
+    server.expect_problem(&exec(&member, &json!({"command": ["x"], "rank": 7})), 404, "unknown-task");
+    let both = json!({"command": ["x"], "copy": {"direction": "out", "path": "x"}});
+    server.expect_problem(&exec(&member, &both), 422, "invalid");
+    server.expect_problem(&member.post(&path, &shell), 426, "upgrade-required");
+    let audit = server.client().get("/api/v1/audit?limit=1000").json();
+    let object = format!("{running}: sh -c id");
+    let count = |refused: Value| {
+        let entries = audit["entries"].as_array().unwrap().iter();
+        let is_one =
+            |one: &&Value| one["action"] == "job.exec" && one["object"] == object.as_str() && one["refused"] == refused;
+        entries.filter(is_one).count()
+    };
+    assert_eq!((count(Value::Null), count(json!("not-owner"))), (3, 1), "{audit}");
 }
 
 #[test]

@@ -48,6 +48,10 @@ impl Client {
         Client { token: Some(token.to_string()), ..self.clone() }
     }
 
+    pub fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
     /// The same server without a token.
     pub fn anonymous(&self) -> Client {
         Client { token: None, ..self.clone() }
@@ -88,6 +92,15 @@ impl Client {
         reply
     }
 
+    /// GET a body that is not text, and check its media type against the OpenAPI document.
+    pub fn get_bytes(&self, path: &str) -> (HttpReply, Vec<u8>) {
+        let mut socket = self.open("GET", path, &[], b"");
+        let reply = read_head(&mut socket);
+        schema::check_reply("GET", path, &reply);
+        let bytes = read_bytes(&mut socket, &reply);
+        (reply, bytes)
+    }
+
     /// GET without the check, for paths that are not in the document.
     pub fn get_unchecked(&self, path: &str) -> HttpReply {
         let mut socket = self.open("GET", path, &[], b"");
@@ -98,7 +111,12 @@ impl Client {
 
     /// GET with headers and without the check.
     pub fn get_with_headers_unchecked(&self, path: &str, headers: &[(&str, &str)]) -> HttpReply {
-        let mut socket = self.open("GET", path, headers, b"");
+        self.send_unchecked("GET", path, headers, b"")
+    }
+
+    /// Send a request unchanged, without the check.
+    pub fn send_unchecked(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> HttpReply {
+        let mut socket = self.open(method, path, headers, body);
         let mut reply = read_head(&mut socket);
         reply.text = read_body(&mut socket, &reply);
         reply
@@ -155,6 +173,10 @@ fn read_head(socket: &mut BufReader<TcpStream>) -> HttpReply {
 }
 
 fn read_body(socket: &mut BufReader<TcpStream>, head: &HttpReply) -> String {
+    String::from_utf8(read_bytes(socket, head)).unwrap()
+}
+
+fn read_bytes(socket: &mut BufReader<TcpStream>, head: &HttpReply) -> Vec<u8> {
     let mut bytes = Vec::new();
     match head.header("content-length").parse::<usize>() {
         Ok(length) => {
@@ -163,7 +185,7 @@ fn read_body(socket: &mut BufReader<TcpStream>, head: &HttpReply) -> String {
         }
         Err(_) => while read_chunk(socket, &mut bytes) {},
     }
-    String::from_utf8(bytes).unwrap()
+    bytes
 }
 
 /// Read one chunk; false at the last one.

@@ -13,8 +13,6 @@ use crate::test_server::{TWO_NODES, TestServer};
 
 /// How a key takes effect.
 enum KeyEffect {
-    /// With this value the server warns that the key has no effect.
-    Warning(&'static str),
     /// The value changes the settings of the core; `muster-core/tests/it/settings.rs` has a scenario for each of them.
     CoreSetting(&'static str),
     /// The value, with these other keys, changes a part of the resolved configuration.
@@ -28,7 +26,7 @@ enum KeyEffect {
 }
 
 fn effect_of_key(key: &str) -> Option<KeyEffect> {
-    use KeyEffect::{CheckedBy, CoreSetting, ResolvedConfig, ServerResponse, TestedIn, Warning};
+    use KeyEffect::{CheckedBy, CoreSetting, ResolvedConfig, ServerResponse, TestedIn};
     Some(match key {
         "environment" => ResolvedConfig(&[], "production", |config| config.environment.clone()),
         "listen" | "data_dir" => TestedIn("muster-server/tests/it/test_server.rs"),
@@ -92,7 +90,36 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         "agent.health_check_interval_ms" => {
             ServerResponse("100", |server| field_changes(server, "/api/v1/gpus/n01/0", "last_health_check"))
         }
-        "agent.container_runtime" => Warning("podman"),
+        "nodes.suspect_after" | "nodes.suspect_margin" | "nodes.unreachable_after" => {
+            ResolvedConfig(&[("nodes.unreachable_after", "1h")], "17s", |config| format!("{:?}", config.silence))
+        }
+        "agent_link.listen" => ResolvedConfig(&[], "127.0.0.1:7", |config| format!("{:?}", config.agent_link)),
+        "agent_link.advertise" => ResolvedConfig(&[], "head,10.0.0.2:7", |config| format!("{:?}", config.agent_link)),
+        "nodes.self_fence" => CoreSetting("17m"),
+        "nodes.fence_margin" => CoreSetting("17s"),
+        "nodes.fence_clock_drift" => CoreSetting("17"),
+        "agent.container_runtime" => ResolvedConfig(&[], "podman", launcher_text),
+        "agent.image_pull" => ResolvedConfig(&[], "never", launcher_text),
+        "agent.image_mounts" => ResolvedConfig(&[], "/data", launcher_text),
+        "agent.require" => CheckedBy(a_missing_protection_that_is_required_refuses_the_start),
+        "agent.job_user" => ResolvedConfig(&[], "jobs", launcher_text),
+        "agent.users" => ResolvedConfig(&[], "ann=1:1", launcher_text),
+        "agent.allow_root" => ResolvedConfig(&[], "true", launcher_text),
+        "agent.cgroup" | "agent.device_filter" => ResolvedConfig(&[], "off", launcher_text),
+        "agent.devices" => ResolvedConfig(&[], "/dev/fuse", launcher_text),
+        "agent.private_tmp" => ResolvedConfig(&[], "false", launcher_text),
+        "agent.pids_max" | "agent.open_files_max" | "agent.log_max_mib" => ResolvedConfig(&[], "77", launcher_text),
+        "agent.cpu_limit" => ResolvedConfig(&[], "quota", launcher_text),
+        "agent.prolog" | "agent.epilog" | "agent.health_program" => ResolvedConfig(&[], "/etc/site", launcher_text),
+        "agent.prolog_timeout"
+        | "agent.epilog_timeout"
+        | "agent.health_timeout"
+        | "agent.health_interval"
+        | "agent.unkillable_after" => ResolvedConfig(&[], "17s", launcher_text),
+        "agent.program_user" => ResolvedConfig(&[], "job", launcher_text),
+        "agent.health_after_job" => ResolvedConfig(&[], "true", launcher_text),
+        "nodes.health_resume" => CoreSetting("true"),
+        "agent.umask" => ResolvedConfig(&[], "077", launcher_text),
         "database.url" => TestedIn("muster-server/tests/it/test_server.rs"),
         "database.host" => ResolvedConfig(&[], "db", database_text),
         "database.port" => ResolvedConfig(&[("database.host", "db")], "5433", database_text),
@@ -103,7 +130,7 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         "database.max_open_conns" | "database.max_idle_conns" => TestedIn("muster-store/tests/it/pool.rs"),
         "database.conn_max_lifetime_mins" => ResolvedConfig(&[("database.host", "db")], "17", database_text),
         "api.http_port" => ResolvedConfig(&[], "8181", |config| config.listen.to_string()),
-        "api.grpc_port" => Warning("9090"),
+        "api.grpc_port" => TestedIn("muster-server/tests/it/grpc.rs"),
         "api.enable_tls" => TestedIn("muster/tests/transcripts/tls.md"),
         "api.tls_cert_path" | "api.tls_key_path" => {
             const OTHER: &[(&str, &str)] =
@@ -148,10 +175,6 @@ fn key_problem(key: &'static str) -> Option<String> {
         return Some(format!("`{key}`: add an entry to `effect_of_key`"));
     };
     let ok = match effect {
-        KeyEffect::Warning(value) => {
-            let named = |warning: &String| warning.starts_with(&format!("`{key}` has no effect"));
-            load(&[(key, value)]).warnings.iter().any(named)
-        }
         KeyEffect::CoreSetting(value) => load(&[(key, value)]).settings != load(&[]).settings,
         KeyEffect::ResolvedConfig(beside, value, read) => {
             let with: Vec<_> = beside.iter().filter(|(other, _)| *other != key).copied().collect();
@@ -239,6 +262,22 @@ fn the_local_node_registers_under_the_configured_id() {
         std::thread::sleep(Duration::from_millis(20));
     }
     running.stop().unwrap();
+    let _ = std::fs::remove_dir_all(folder);
+}
+
+/// The effect of these settings on jobs is tested in `muster-agent/tests/it/isolation.rs` and `hostile.rs`.
+fn launcher_text(config: &Config) -> String {
+    format!("{:?}", config.agent.launcher)
+}
+
+fn a_missing_protection_that_is_required_refuses_the_start() {
+    let folder = std::env::temp_dir().join(format!("muster-required-{}", std::process::id()));
+    let keys = [("listen", "127.0.0.1:0"), ("agent.cgroup", "off"), ("agent.require", "cgroup")];
+    let mut config = load(&keys);
+    config.data_dir = folder.clone();
+    let refused = server::start(&config, InProcessNodes::Real { gpus: 1 }, Default::default());
+    let message = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(message.contains("no protection `cgroup`"), "{message}");
     let _ = std::fs::remove_dir_all(folder);
 }
 

@@ -12,7 +12,8 @@ fn job_with_every_field() -> Value {
         "tasks": [{"name": "lead", "count": 1, "gpus": 1}, {"name": "worker", "count": 2, "gpus": 1, "cpu_cores": 4}],
         "gang_scheduling": true, "topology": "any",
         "script": "echo hi", "environment": {"A": "1"}, "image": "cuda:12", "command": ["run"], "args": ["-v"],
-        "directory": "/tmp", "time_limit": "2h30m", "hold": true, "max_restarts": 2, "max_requeues": 3,
+        "directory": "/tmp", "mounts": ["/data:/in:ro"], "time_limit": "2h30m", "signal": "USR1@300", "hold": true,
+        "max_restarts": 2, "max_requeues": 3,
         "on_node_lost": "requeue", "checkpoint_enabled": true, "checkpoint_path": "/ckpt",
         "checkpoint_interval": 600, "start_after": "2026-03-01T09:00:00Z",
         "labels": {"team": "vision"}, "annotations": {"muster.sim/runtime": "1s"}
@@ -43,9 +44,11 @@ fn every_submitted_field_is_returned() {
         ("command", json!(["run"])),
         ("args", json!(["-v"])),
         ("directory", json!("/tmp")),
+        ("mounts", json!(["/data:/in:ro"])),
         ("gang_scheduling", json!(true)),
         ("max_restarts", json!(2)),
         ("max_requeues", json!(3)),
+        ("early_signal", json!("USR1@5m")),
         ("on_node_lost", json!("requeue")),
         ("checkpoint_enabled", json!(true)),
         ("checkpoint_path", json!("/ckpt")),
@@ -303,6 +306,23 @@ fn why_names_every_blocker() {
     let ended = server.get(&format!("/api/v1/jobs/{waiting}/why"));
     assert_eq!(ended["summary"], "does not wait: it has ended as Cancelled: cancelled by local");
     server.expect_problem(&server.client().get("/api/v1/jobs/job-9/why"), 404, "unknown-job");
+}
+
+#[test]
+fn a_checkpoint_of_a_job_that_does_not_run_is_refused() {
+    let server = TestServer::new();
+    let report = |job: &str, state: &str| {
+        let answer = server.client().post(&format!("/api/v1/jobs/{job}/checkpoint"), &json!({}));
+        let detail = server.expect_problem(&answer, 409, "wrong-phase");
+        assert_eq!(detail, format!("`{job}` is {state}; checkpoint needs a job that is running"));
+    };
+    for _ in 0..2 {
+        server.wait_for_state(&server.submit_sleeper("1h", 4), "running");
+    }
+    let waiting = server.submit_sleeper("1h", 2);
+    report(&waiting, "Queued");
+    server.client().delete(&format!("/api/v1/jobs/{waiting}"));
+    report(&waiting, "Cancelled");
 }
 
 #[test]

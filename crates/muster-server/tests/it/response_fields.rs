@@ -40,6 +40,9 @@ const NEVER_FILLED_FIELDS: &[(&str, &str)] = &[
     ("PolicyRuleset.", "the same"),
     ("PolicyShadow.", "the same"),
     ("PolicyVersion.", "the same"),
+    ("Node.silent_since", "no agent is lost in this workload; `muster/tests/it/agents.rs` freezes one"),
+    ("Node.health_failure", "no health program fails in this workload; `muster/tests/it/agents.rs` has one that does"),
+    ("LogPiece.base64", "simulated jobs print text; `logs` reads bytes that are not UTF-8"),
     ("WaitNote.", "reasons are recorded ten seconds apart, and the workload is shorter"),
     ("JobExplanation.history", "the same"),
     (
@@ -70,6 +73,7 @@ const SINGLE_VALUE_FIELDS: &[(&str, &str)] = &[
     ("LogPiece.offset", "logs are read from the start; `streams` reads from an offset"),
     ("LogPiece.rank", "the same"),
     ("LogPiece.stream", "the same"),
+    ("LogPiece.skipped_bytes", "no log is large enough; `logs` has one with a hole"),
     ("MoveList.enabled", "a setting of the cluster"),
     ("CallerIdentity.name", "local mode"),
     ("CallerIdentity.role", "local mode"),
@@ -157,12 +161,12 @@ fn ended_jobs(server: &TestServer) -> Vec<String> {
     let done = server.submit(job_body(
         "done",
         "10ms",
-        json!({"time_limit": "1h", "gpu_memory_mb": 1000,
+        json!({"time_limit": "1h", "signal": "USR1@5", "gpu_memory_mb": 1000,
         "labels": {"team": "x"}, "user": "ada", "environment": {"A": "1"}, "args": ["-v"], "directory": "/tmp",
         "gang_scheduling": false, "allow_cross_numa": true, "prefer_nvlink": true, "topology": "nvlink"}),
     ));
     server.wait_for_state(&done, "completed");
-    let failed = json!({"max_restarts": 1, "annotations": {"muster.sim/exit-code": "3"}, "on_node_lost": "requeue"});
+    let failed = json!({"max_restarts": 1, "time_limit": "1h", "signal": "TERM", "annotations": {"muster.sim/exit-code": "3"}, "on_node_lost": "requeue"});
     let failed = server.submit(job_body("failed", "10ms", failed));
     server.wait_for_state(&failed, "failed");
     let unlaunched = json!({"max_requeues": 0, "annotations": {"muster.sim/launch": "refuse"}});
@@ -195,7 +199,8 @@ fn running_jobs(server: &TestServer, ended: &[String]) {
         let part = server.submit(job_body(name, "1h", more));
         server.wait_until("a part", |server| server.get(&format!("/api/v1/jobs/{part}"))["state"] != "pending");
     }
-    let requeued = server.submit(json!({"name": "t4", "image": "cuda", "tenant_id": "red", "gpu_model": "T4",
+    let requeued = server
+        .submit(json!({"name": "t4", "image": "cuda", "mounts": ["/data:/in"], "tenant_id": "red", "gpu_model": "T4",
         "annotations": {"muster.sim/runtime": "1h"}}));
     server.wait_for_state(&requeued, "running");
     server.client().post(&format!("/api/v1/jobs/{requeued}/requeue"), &json!({}));

@@ -14,7 +14,7 @@ const UNDOCUMENTED_PATHS: [&str; 3] = ["/", "/api/v1/docs", "/api/v1/openapi.jso
 
 pub fn document() -> &'static Value {
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    DOCUMENT.get_or_init(|| serde_json::to_value(muster_server::http::openapi()).unwrap())
+    DOCUMENT.get_or_init(muster_server::http::openapi)
 }
 
 /// Panic if the document does not describe this response.

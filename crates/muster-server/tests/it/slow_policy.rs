@@ -55,7 +55,7 @@ impl Interpreter for DelayedRefusal {
     }
 
     fn retry(&self, _: &BundleVersion, _: &JobView, _: &FailureView) -> Result<Retry, String> {
-        Ok(Retry::AsAsked)
+        Ok(Retry::ByRestartRule)
     }
 }
 

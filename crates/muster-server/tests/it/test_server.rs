@@ -11,6 +11,7 @@ use muster_server::server::{self, Adapters, InProcessNodes, RunningServer};
 use serde_json::{Value, json};
 
 use crate::client::{Client, HttpReply};
+use crate::grpc_client::GrpcClient;
 
 /// Far longer than anything takes, so that no test fails on a slow machine.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -51,6 +52,8 @@ impl TestServer {
         let data_dir = new_data_dir();
         let mut flags = RawConfig::default();
         flags.flag("listen", "--listen", "127.0.0.1:0");
+        flags.flag("agent_link.listen", "--agent-link", "127.0.0.1:0");
+        flags.flag("api.grpc_port", "test", 0);
         flags.flag("data_dir", "--data-dir", data_dir.display());
         flags.flag("scheduler.scheduling_interval_ms", "test", 50);
         for (key, value) in settings {
@@ -81,6 +84,15 @@ impl TestServer {
     pub fn second_server(&self) -> TestServer {
         let database = format!("sqlite:{}", self.data_dir.join("muster.db").display());
         TestServer::with_settings(&[("database.url", &database)], None)
+    }
+
+    /// A client of the gRPC API: without token in local mode, with the token of the admin otherwise.
+    pub fn grpc(&self) -> GrpcClient {
+        GrpcClient::new(&self.grpc_url(), self.client.token())
+    }
+
+    pub fn grpc_url(&self) -> String {
+        self.running.as_ref().unwrap().grpc_url().unwrap()
     }
 
     /// The engine and the state of the server.

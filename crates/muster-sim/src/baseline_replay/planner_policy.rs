@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use muster_core::facts::command::{Actor, Answer, Command, SubmitJob, TaskReport};
 use muster_core::gpu::device::GpuFacts;
-use muster_core::objects::job::{
-    CheckpointRule, Exit, JobSpec, OnNodeLost, Resources, RestartRule, Run, StopCause, TaskGroup, Topology,
-};
+use muster_core::objects::job::{CheckpointRule, Exit, JobSpec, Resources, Run, StopCause, TaskGroup};
 use muster_core::objects::node::NodeFacts;
 use muster_core::objects::settings::Objective;
 use muster_core::objects::tenant::TenantConfig;
@@ -213,27 +211,11 @@ fn node_facts() -> NodeFacts {
 fn job_spec(job: &TraceJob, are_durations_known: bool) -> JobSpec {
     let limit_ms = (job.work_s * 1_000.0).ceil().max(1.0) as i64;
     JobSpec {
-        name: job.model.clone(),
-        tenant: tenant(),
-        user: "trainer".to_string(),
-        priority: 100,
-        tasks: task_groups(job.gpus),
-        topology: Topology::Any,
-        allow_cross_numa: None,
-        prefer_nvlink: false,
-        gang_scheduling: None,
         time_limit_ms: are_durations_known.then_some(limit_ms),
-        restart: RestartRule::default(),
-        on_node_lost: OnNodeLost::Wait,
         // A preempted job loses nothing, as if it had checkpoints all the time.
         checkpoint: Some(CheckpointRule { path: "/checkpoint".to_string(), every_ms: Some(1) }),
-        after: Vec::new(),
-        start_after: None,
-        pool: None,
-        node_labels: BTreeMap::new(),
         run: Run { command: vec!["train".to_string()], ..Run::default() },
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
+        ..JobSpec::new(&job.model, tenant(), "trainer", task_groups(job.gpus))
     }
 }
 

@@ -43,8 +43,7 @@ pub fn read(path: &Path) -> Result<JobLog, LogError> {
         let page = store.tables.events(after, ENTRIES_PER_PAGE, None).map_err(failed)?;
         let Some(last) = page.last().map(|row| row.seq) else { break };
         for row in &page {
-            let event = muster_json::from_str(&row.payload);
-            journal_jobs.add_event(event.map_err(|error| journal_error(format!("entry {}: {error}", row.seq)))?);
+            journal_jobs.add_event(row.event().map_err(failed)?);
         }
         after = last;
     }
@@ -119,7 +118,7 @@ impl JournalJob {
                 self.work_ms += ran_ms;
                 self.has_ended = true;
             }
-            NextPhase::Queued { because: RequeueCause::Preempted, .. } => {
+            NextPhase::Queued { cause: RequeueCause::Preempted, .. } => {
                 let lost_ms = lost_gpu_ms / u64::from(self.spec.gpus().max(1));
                 self.work_ms += (ran_ms - i64::try_from(lost_ms).unwrap_or(i64::MAX)).max(0);
             }

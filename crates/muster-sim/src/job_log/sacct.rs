@@ -4,8 +4,10 @@
 //!
 //! Job steps (`123.batch`) are skipped. The account is the tenant. Times without a zone are UTC.
 
+use muster_core::time::{self, SlurmSource};
+
 use super::table::LogRow;
-use super::timestamps::{parse_slurm_duration_ms, parse_timestamp_ms};
+use super::timestamps::parse_timestamp_ms;
 use super::{GangShape, LoggedJob, ParsedLine};
 
 pub fn job(row: &LogRow) -> Result<ParsedLine, String> {
@@ -68,7 +70,8 @@ fn timestamp_ms(row: &LogRow, title: &str) -> Result<Option<i64>, String> {
 }
 
 fn duration_ms(text: &str, title: &str) -> Result<i64, String> {
-    parse_slurm_duration_ms(text).ok_or_else(|| format!("`{text}` is not a Slurm duration for `{title}`"))
+    time::parse_slurm_duration_ms(text, SlurmSource::AccountingLog)
+        .ok_or_else(|| format!("`{text}` is not a Slurm duration for `{title}`"))
 }
 
 /// The time limit; `None` if the job has none or that of its partition, which the log does not record.

@@ -1,4 +1,4 @@
-//! Parses the timestamps and durations of job logs.
+//! Parses the timestamps of job logs.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -15,26 +15,4 @@ pub fn parse_timestamp_ms(text: &str) -> Option<i64> {
     }
     let civil: DateTime = text.parse().ok()?;
     Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond())
-}
-
-/// Parses a Slurm duration: `[days-]hours:minutes:seconds`, `minutes:seconds[.fraction]`, `days-hours` or minutes.
-pub fn parse_slurm_duration_ms(text: &str) -> Option<i64> {
-    let (days, clock) = match text.split_once('-') {
-        Some((days, clock)) => (Some(days), clock),
-        None => (None, text),
-    };
-    let whole = clock.split('.').next()?;
-    let fields = whole.split(':').map(|field| field.parse().ok()).collect::<Option<Vec<u32>>>()?;
-    // With days the first field is hours; without, the last is seconds.
-    let (hours, minutes, seconds) = match (days, &fields[..]) {
-        (_, [hours, minutes, seconds]) => (*hours, *minutes, *seconds),
-        (None, [minutes, seconds]) => (0, *minutes, *seconds),
-        (Some(_), [hours, minutes]) => (*hours, *minutes, 0),
-        (None, [minutes]) => (0, *minutes, 0),
-        (Some(_), [hours]) => (*hours, 0, 0),
-        _ => return None,
-    };
-    let days: i64 = days.map_or(Some(0), |days| days.parse::<u32>().ok()).map(i64::from)?;
-    let minutes = (days * 24 + i64::from(hours)) * 60 + i64::from(minutes);
-    Some((minutes * 60 + i64::from(seconds)) * 1_000)
 }

@@ -1,4 +1,4 @@
-//! The device policies of the benchmark, and the allocators that ignore the topology.
+//! The device policies of the benchmark, and the allocators that ignore the links between devices.
 
 use super::serve::{DeviceAllocator, NodeDevices};
 use crate::random::Random;

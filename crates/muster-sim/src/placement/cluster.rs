@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_devices_are_taken_from_the_first_on() {
+    fn whole_devices_are_taken_in_index_order() {
         let mut node = TraceNode::new(8_000, 8_192, 4, ModelSet(1));
         node.device_milli_free[1] = 999;
         let devices = node.default_devices(&request(2, WHOLE_GPU_MILLI));

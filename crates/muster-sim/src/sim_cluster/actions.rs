@@ -6,21 +6,25 @@ use muster_core::objects::settings::{Objective, Settings};
 use muster_protocol::agent::Report;
 use muster_store::memory::SimulatedFault;
 
+use super::enrolment::JoinProgress;
+use super::laws::BrokenLaw;
 use super::network::NetworkConditions;
-use super::{ServerMessage, SimCluster, SimEvent};
+use super::{SimCluster, SimEvent};
 use crate::fault_schedule::ScheduledAction;
 use crate::random::Random;
 
 impl SimCluster<'_> {
-    pub(super) fn apply_action(&mut self, index: usize) {
+    pub(super) fn apply_action(&mut self, index: usize) -> Result<(), BrokenLaw> {
         let action = self.schedule.actions[index].1.clone();
         if self.is_healed && action.is_fault() {
-            return;
+            return Ok(());
         }
-        let (now, servers, nodes) = (self.now(), self.servers.len(), self.nodes.len());
+        let (now, servers) = (self.now(), self.servers.len());
+        let node_count = self.schedule.node_gpus.len();
+        let machine = |cluster: &Self, node: usize| cluster.machine_of(node % node_count);
         match action {
             ScheduledAction::CrashServer(server, ms) => {
-                self.servers[server % servers].process = None;
+                self.end_server(server % servers);
                 self.schedule_at(now + ms, SimEvent::RestartServer(server % servers));
             }
             ScheduledAction::PauseServer(server, ms) => self.servers[server % servers].paused_until_ms = now + ms,
@@ -29,31 +33,36 @@ impl SimCluster<'_> {
                 self.servers[server % servers].clock.freeze_until(now + ms);
             }
             ScheduledAction::CrashAgent(node, ms) => {
-                self.nodes[node % nodes].agent = None;
-                self.schedule_at(now + ms, SimEvent::RestartAgent(node % nodes));
+                let node = machine(self, node);
+                self.end_agent(node);
+                self.schedule_at(now + ms, SimEvent::RestartAgent(node));
             }
-            ScheduledAction::PauseAgent(node, ms) => self.nodes[node % nodes].agent_paused_until_ms = now + ms,
-            ScheduledAction::PauseShim(node, number, ms) => self.nodes[node % nodes].host.pause_any_shim(number, ms),
+            ScheduledAction::PauseAgent(node, ms) => {
+                let node = machine(self, node);
+                self.nodes[node].agent_paused_until_ms = now + ms;
+            }
+            ScheduledAction::PauseShim(node, number, ms) => {
+                self.nodes[machine(self, node)].host.pause_any_shim(number, ms);
+            }
             ScheduledAction::FreezeNode(node, ms) => {
-                self.nodes[node % nodes].frozen_until_ms = now + ms;
-                self.nodes[node % nodes].clock.freeze_until(now + ms);
+                let node = machine(self, node);
+                self.nodes[node].frozen_until_ms = now + ms;
+                self.nodes[node].clock.freeze_until(now + ms);
             }
             ScheduledAction::CrashNode(node, ms) => {
-                let sim_node = &mut self.nodes[node % nodes];
-                (sim_node.agent, sim_node.is_powered_on) = (None, false);
-                sim_node.host.power_cut();
-                self.schedule_at(now + ms, SimEvent::BootNode(node % nodes));
+                let node = machine(self, node);
+                self.cut_power(node);
+                self.schedule_at(now + ms, SimEvent::BootNode(node));
             }
             ScheduledAction::LoseDisk(node, ms) => {
-                let sim_node = &mut self.nodes[node % nodes];
-                (sim_node.agent, sim_node.is_powered_on) = (None, false);
-                sim_node.host.power_cut();
-                sim_node.host.lose_disk();
-                self.laws.forget_unreported_launches(node % nodes, &self.node_names[node % nodes]);
-                self.schedule_at(now + ms, SimEvent::BootNode(node % nodes));
+                let node = machine(self, node);
+                self.lose_disk(node);
+                self.schedule_at(now + ms, SimEvent::BootNode(node));
             }
-            ScheduledAction::KillShim(node) => self.nodes[node % nodes].host.kill_any_shim(),
-            ScheduledAction::FailDiskWrites(node, writes) => self.nodes[node % nodes].host.fail_writes(writes),
+            ScheduledAction::KillShim(node) => self.nodes[machine(self, node)].host.kill_any_shim(),
+            ScheduledAction::FailDiskWrites(node, writes) => {
+                self.nodes[machine(self, node)].host.fail_writes(writes);
+            }
             ScheduledAction::DisconnectDatabase(server, ms) => {
                 self.servers[server % servers].connection.inject_fault(SimulatedFault::Unreachable);
                 self.schedule_at(now + ms, SimEvent::ReconnectDatabase(server % servers));
@@ -65,7 +74,16 @@ impl SimCluster<'_> {
                 self.servers[server % servers].connection.inject_fault(SimulatedFault::TornWrite)
             }
             ScheduledAction::PartitionNetwork(server, node, ms) => {
-                self.partitions.insert((server % servers, node % nodes), now + ms);
+                let node = machine(self, node);
+                self.partitions.insert((server % servers, node), now + ms);
+            }
+            ScheduledAction::CutOneWay(server, node, to_server, ms) => {
+                let node = machine(self, node);
+                self.cuts.insert((server % servers, node, to_server), now + ms);
+            }
+            ScheduledAction::IsolateNode(node, ms) => {
+                let node = machine(self, node);
+                self.partitions.extend((0..servers).map(|server| ((server, node), now + ms)));
             }
             ScheduledAction::DegradeNetwork(ms, loss_per_mille, delay_ms_max) => {
                 self.network = NetworkConditions { until_ms: now + ms, loss_per_mille, delay_ms_max };
@@ -74,35 +92,54 @@ impl SimCluster<'_> {
                 self.servers[server % servers].clock.set_wall_offset_ms(offset_ms)
             }
             ScheduledAction::SetNodeClock(node, offset_ms) => {
-                self.nodes[node % nodes].clock.set_wall_offset_ms(offset_ms)
+                self.nodes[machine(self, node)].clock.set_wall_offset_ms(offset_ms)
             }
             ScheduledAction::SkewServerClock(server, rate_per_mille) => {
                 self.servers[server % servers].clock.set_rate_per_mille(rate_per_mille)
             }
             ScheduledAction::SkewNodeClock(node, rate_per_mille) => {
-                self.nodes[node % nodes].clock.set_rate_per_mille(rate_per_mille)
+                self.nodes[machine(self, node)].clock.set_rate_per_mille(rate_per_mille)
             }
             ScheduledAction::ReportGpuReading(node, gpu, temperature_c, errors) => {
-                self.send_gpu_reading(node % nodes, gpu, temperature_c, errors)
+                return self.send_gpu_reading(machine(self, node), gpu, temperature_c, errors);
             }
             ScheduledAction::FailGpu(node, gpu, errors) => {
-                let gpu = gpu % self.schedule.node_gpus[node % nodes] as u8;
-                self.nodes[node % nodes].host.fail_gpu(gpu);
-                self.send_gpu_reading(node % nodes, gpu, 60, errors);
+                let gpu = gpu % self.schedule.node_gpus[node % node_count] as u8;
+                let node = machine(self, node);
+                self.nodes[node].host.fail_gpu(gpu);
+                return self.send_gpu_reading(node, gpu, 60, errors);
             }
             ScheduledAction::Configure(number) => {
                 self.settings = random_settings(number, &self.settings);
                 let settings = Box::new(self.settings.clone());
                 self.send_operator_command(Command::Configure { settings });
             }
-            ScheduledAction::Drain(node) => self.set_node_state(node % nodes, NodeStatus::Draining),
-            ScheduledAction::Resume(node) => self.set_node_state(node % nodes, NodeStatus::Ready),
+            ScheduledAction::Drain(node) => self.set_node_state(node % node_count, NodeStatus::Draining),
+            ScheduledAction::Resume(node) => self.set_node_state(node % node_count, NodeStatus::Ready),
+            ScheduledAction::BreakConnection(node, number) => self.break_connection(machine(self, node), number),
+            ScheduledAction::StallReader(node, is_server, ms) => {
+                let node = machine(self, node);
+                self.stalled_readers.insert((node, is_server), now + ms);
+            }
+            ScheduledAction::ReuseJoinToken(node, number) => self.reuse_token(machine(self, node), number),
+            ScheduledAction::JoinAgain(node) => self.join_again(machine(self, node)),
+            ScheduledAction::RemoveNode(node) => self.remove_node(machine(self, node)),
+            ScheduledAction::ReplaceMachine(node) => self.replace_machine(node % node_count),
             request_action => {
                 for request in self.clients.requests_of_action(&request_action, self.laws.expected_state()) {
                     self.send_request(request);
                 }
             }
         }
+        Ok(())
+    }
+
+    pub(super) fn lose_disk(&mut self, node: usize) {
+        self.cut_power(node);
+        self.nodes[node].host.lose_disk();
+        self.nodes[node].identity = None;
+        self.nodes[node].join = JoinProgress::Idle;
+        self.laws.forget_unreported_launches(node, &self.node_names[node]);
     }
 
     pub(super) fn send_operator_command(&mut self, command: Command) {
@@ -116,24 +153,30 @@ impl SimCluster<'_> {
         }
     }
 
-    pub(super) fn send_gpu_reading(&mut self, node: usize, gpu: u8, temperature_c: i32, errors: u32) {
+    pub(super) fn send_gpu_reading(
+        &mut self,
+        node: usize,
+        gpu: u8,
+        temperature_c: i32,
+        errors: u32,
+    ) -> Result<(), BrokenLaw> {
         let report = Report::GpuReading {
             node: self.node_names[node].clone(),
-            gpu: gpu % self.schedule.node_gpus[node] as u8,
+            gpu: gpu % self.nodes[node].registration.gpus.len() as u8,
             temperature_c: Some(temperature_c),
             errors,
             last_error: String::new(),
         };
-        for server in 0..self.servers.len() {
-            let message = ServerMessage::Report(Box::new(report.clone()));
-            self.send_message(Some((server, node)), SimEvent::ToServer(server, message));
-        }
+        self.report(node, report)
     }
 }
 
 fn random_settings(number: u64, before: &Settings) -> Settings {
     let mut random = Random(number);
+    // Shorter and longer than that of the attempts that run.
+    let self_fence_ms = *Random(!number).choose(&[12_000, 20_000, 40_000]);
     Settings {
+        self_fence_ms: if before.self_fence_ms == 0 { 0 } else { self_fence_ms },
         objective: if random.chance_per_mille(500) { Objective::Fast } else { Objective::Fair },
         preemption: random.chance_per_mille(700),
         defragment: random.chance_per_mille(500),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::facts::command::{ArraySpec, IdempotencyKey, JobChange, SubmitJob};
-use muster_core::objects::job::{CheckpointRule, Dependency, DependencyWhen, Resources, RestartRule, Run, TaskGroup};
+use muster_core::objects::job::{
+    CheckpointRule, Dependency, DependencyWhen, OnNodeLost, Resources, RestartRule, Run, TaskGroup,
+};
 use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{Actor, Answer, Command, JobId, JobSpec, State, TenantId};
 use muster_server::cluster::CommandError;
@@ -19,18 +21,26 @@ pub struct Clients {
     /// The most GPUs on one node, the limit of a task.
     node_gpus_max: u32,
     node_gpus: Vec<u32>,
+    /// Some jobs have `on_node_lost: requeue`.
+    is_fencing: bool,
 }
 
 struct ClientRequest {
     command: Command,
     retries_left: u32,
     is_answered: bool,
+    is_accepted: bool,
 }
 
 impl Clients {
     pub fn new(schedule: &FaultSchedule) -> Clients {
         let gpus_max = schedule.node_gpus.iter().copied().max().unwrap_or_default();
-        Clients { requests: Vec::new(), node_gpus_max: gpus_max, node_gpus: schedule.node_gpus.clone() }
+        Clients {
+            requests: Vec::new(),
+            node_gpus_max: gpus_max,
+            node_gpus: schedule.node_gpus.clone(),
+            is_fencing: schedule.self_fence_ms.is_some(),
+        }
     }
 
     /// The actor and command of a request.
@@ -56,7 +66,14 @@ impl Clients {
             && !matches!(answer, Err(CommandError::Unavailable { .. }))
         {
             request.is_answered = true;
+            request.is_accepted = answer.is_ok();
         }
+    }
+
+    /// Whether a request was accepted; `None` while it is open. A request that was given up counts as refused.
+    pub fn was_accepted(&self, number: u64) -> Option<bool> {
+        let request = self.requests.get(number as usize)?;
+        request.is_answered.then_some(request.is_accepted)
     }
 
     pub fn all_answered(&self) -> bool {
@@ -69,7 +86,7 @@ impl Clients {
     }
 
     fn add_request(&mut self, command: Command, retries: u32) -> u64 {
-        self.requests.push(ClientRequest { command, retries_left: retries, is_answered: false });
+        self.requests.push(ClientRequest { command, retries_left: retries, is_answered: false, is_accepted: false });
         self.requests.len() as u64 - 1
     }
 
@@ -141,26 +158,17 @@ impl Clients {
         let dependency = (job.depends_on_last && state.jobs.contains_key(&last))
             .then_some(Dependency { job: last, when: DependencyWhen::Ended });
         JobSpec {
-            name: "played".to_string(),
-            tenant,
-            user: format!("user-{}", job.user),
             priority: job.priority,
-            tasks: vec![tasks],
-            topology: Default::default(),
-            allow_cross_numa: None,
-            prefer_nvlink: false,
-            gang_scheduling: None,
             time_limit_ms: job.time_limit_ms,
             restart: RestartRule { max_restarts: job.restarts, ..RestartRule::default() },
-            on_node_lost: Default::default(),
+            on_node_lost: match self.requests.len() % 3 {
+                1 | 2 if self.is_fencing => OnNodeLost::Requeue,
+                _ => OnNodeLost::Wait,
+            },
             checkpoint: job.has_checkpoints.then(|| CheckpointRule { path: "/tmp".to_string(), every_ms: Some(2_000) }),
             after: dependency.into_iter().collect(),
-            start_after: None,
-            pool: None,
-            node_labels: BTreeMap::new(),
             run: Run { command: vec!["work".to_string()], ..Run::default() },
-            labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
+            ..JobSpec::new("played", tenant, &format!("user-{}", job.user), vec![tasks])
         }
     }
 }

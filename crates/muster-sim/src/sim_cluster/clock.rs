@@ -56,6 +56,15 @@ impl MachineClock {
         MachineClock { time: time.clone(), state: Arc::new(Mutex::new(state)) }
     }
 
+    /// An accurate clock of a machine that was booted this long before the run.
+    pub fn of_uptime(time: &SimTime, uptime_ms: i64) -> MachineClock {
+        let clock = MachineClock::new(time);
+        let mut state = clock.state();
+        (state.base_monotonic_ms, state.wall_offset_ms) = (uptime_ms, -uptime_ms);
+        drop(state);
+        clock
+    }
+
     /// Sets the wall time to the true time plus an offset.
     pub fn set_wall_offset_ms(&self, offset_ms: i64) {
         let mut state = self.state();

@@ -6,16 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_core::accounting::ledger::LeaseEnd;
 use muster_core::facts::event::NextPhase;
 use muster_core::objects::charge::Charge;
+use muster_core::objects::enrolment::JoinToken;
 use muster_core::objects::job::{Exit, Outcome};
 use muster_core::{Event, JobId, State, Timestamp};
-use muster_protocol::agent::AttemptOrder;
+use muster_protocol::agent::{AttemptOrder, Report};
 use muster_server::cluster::Batch;
 use muster_store::Entry;
+use muster_wire::v1::AgentHello;
 
+use super::clock::SIM_START_UNIX_MS;
 use super::machine::MachineObservation;
 
-/// The longest time from the end of the grace until an undisturbed shim has killed its tasks: the shim polls a few
-/// times a second, and the clock of its machine may be three times too fast. An agent that kills in place of the
+/// The longest time from the end of the grace until an undisturbed shim has killed its tasks: the simulator checks its
+/// timer a few times a second, and the clock of its machine may be three times too fast. An agent that kills in place of the
 /// shim is slower.
 const KILL_DELAY_MS_MAX: i64 = 1_500;
 
@@ -40,6 +43,16 @@ pub struct Laws {
     are_clocks_accurate: bool,
     /// The job that each client request was answered with.
     job_of_request: BTreeMap<u64, JobId>,
+    /// Machines whose name an operator has given to another one, which has not joined yet.
+    replaced: BTreeSet<usize>,
+    /// Machines whose name another one has taken over: the operator answers for what still runs there.
+    revoked: BTreeSet<usize>,
+    running_on_revoked: BTreeSet<AttemptPart>,
+    join_tokens: BTreeMap<String, JoinToken>,
+    /// Machine, boot and time of each heartbeat that a server has taken over.
+    heartbeats: BTreeSet<(usize, u64, i64)>,
+    /// The newest orders that each agent has followed, by machine and start of the agent.
+    followed: BTreeMap<(usize, u64), (u64, u64)>,
 }
 
 /// The message of a broken law.
@@ -86,6 +99,7 @@ impl Laws {
             return Err(format!("entry {} is of a former epoch", entry.seq));
         }
         self.check_event(&entry.event, nodes)?;
+        self.check_enrolment(&entry.event, nodes)?;
         self.expected_state.apply(&entry.event);
         self.published_entries.push(entry.clone());
         Ok(())
@@ -95,15 +109,16 @@ impl Laws {
     fn check_event(&self, event: &Event, nodes: &[String]) -> Result<(), BrokenLaw> {
         match event {
             Event::NodePartEnded { job, attempt, node, exit, .. } => {
-                let Some(index) = nodes.iter().position(|name| name == node.as_str()) else { return Ok(()) };
-                let part = (index, job.to_string(), *attempt);
-                if self.running.contains_key(&part) {
+                let machines = nodes.iter().enumerate().filter(|(_, name)| *name == node.as_str());
+                let parts: Vec<_> = machines.map(|(index, _)| (index, job.to_string(), *attempt)).collect();
+                if let Some(part) = parts.iter().find(|part| self.running.contains_key(*part)) {
                     return Err(format!("{part:?} is recorded as ended with {exit:?}, but it runs"));
                 }
-                match (exit, self.exit_codes.get(&part)) {
-                    (Exit::Code { code }, Some(exit_codes)) if exit_codes.contains(code) => Ok(()),
-                    (Exit::Code { .. }, exit_codes) => Err(format!(
-                        "{part:?} is recorded as ended with {exit:?}, but its tasks exited with {exit_codes:?}"
+                let exit_codes: Vec<i32> =
+                    parts.iter().filter_map(|part| self.exit_codes.get(part)).flatten().copied().collect();
+                match exit {
+                    Exit::Code { code } if !exit_codes.contains(code) => Err(format!(
+                        "{parts:?} is recorded as ended with {exit:?}, but its tasks exited with {exit_codes:?}"
                     )),
                     _ => Ok(()),
                 }
@@ -132,6 +147,84 @@ impl Laws {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A join token enrols one node, once, and only until it expires.
+    fn check_enrolment(&mut self, event: &Event, nodes: &[String]) -> Result<(), BrokenLaw> {
+        match event {
+            Event::JoinTokenAdded { token, .. } => drop(self.join_tokens.insert(token.id.clone(), (**token).clone())),
+            Event::JoinTokenEnded { id, .. } => drop(self.join_tokens.remove(id)),
+            Event::NodeEnrolled { node, token, at } => {
+                let used = self.join_tokens.remove(token);
+                let is_usable =
+                    |token: &JoinToken| token.expires_at > *at && token.node.as_ref().is_none_or(|only| only == node);
+                if !used.as_ref().is_some_and(is_usable) {
+                    return Err(format!("{node} enrols with {used:?} at {at:?}"));
+                }
+                let is_replaced = |machine: &usize| nodes.get(*machine).is_some_and(|name| name == node.as_str());
+                let revoked: Vec<usize> = self.replaced.iter().copied().filter(is_replaced).collect();
+                revoked.into_iter().for_each(|machine| self.revoke(machine));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An operator gives the name of a machine to another one.
+    pub fn note_replaced(&mut self, machine: usize) {
+        self.replaced.insert(machine);
+    }
+
+    fn revoke(&mut self, machine: usize) {
+        self.replaced.remove(&machine);
+        self.revoked.insert(machine);
+        let (revoked, running) = std::mem::take(&mut self.running).into_iter().partition(|(part, _)| part.0 == machine);
+        self.running = running;
+        let revoked: BTreeMap<AttemptPart, AttemptOrder> = revoked;
+        self.running_on_revoked.extend(revoked.into_keys());
+    }
+
+    /// A server admits only the current enrolment of a node.
+    pub fn check_admission(&self, node: usize, hello: &AgentHello) -> Result<(), BrokenLaw> {
+        let is_enrolled = hello.node.parse().is_ok_and(|name| self.expected_state.is_enrolled(&name, &hello.enrolment));
+        match is_enrolled || !self.are_clocks_accurate {
+            true => Ok(()),
+            false => {
+                Err(format!("machine {node} is admitted with the enrolment {} of {}", hello.enrolment, hello.node))
+            }
+        }
+    }
+
+    /// A server has taken over a heartbeat.
+    pub fn note_heartbeat(&mut self, machine: usize, boot: u64, sent_at_boot_ms: i64) {
+        self.heartbeats.insert((machine, boot, sent_at_boot_ms));
+    }
+
+    /// An echo renews self-fences, so it must be that of a heartbeat of this machine which a server has taken over.
+    pub fn check_echo(&self, machine: usize, boot: u64, sent_at_boot_ms: i64) -> Result<(), BrokenLaw> {
+        match self.heartbeats.contains(&(machine, boot, sent_at_boot_ms)) {
+            true => Ok(()),
+            false => Err(format!(
+                "machine {machine} takes the echo of a heartbeat at {sent_at_boot_ms} ms, which it never sent"
+            )),
+        }
+    }
+
+    /// An agent never follows older orders than before.
+    pub fn check_followed_orders(&mut self, machine: usize, start: u64, report: &Report) -> Result<(), BrokenLaw> {
+        let Report::Heartbeat { following: Some(stamp), .. } = report else { return Ok(()) };
+        let stamp = (stamp.epoch, stamp.generation);
+        let newest = self.followed.entry((machine, start)).or_insert(stamp);
+        if stamp < *newest {
+            return Err(format!("machine {machine} follows the orders {stamp:?} after {newest:?}"));
+        }
+        *newest = stamp;
+        Ok(())
+    }
+
+    /// The time of the last entry.
+    pub fn latest_time(&self) -> Timestamp {
+        self.published_entries.last().map_or(Timestamp(SIM_START_UNIX_MS), |entry| entry.at)
     }
 
     /// Usage is charged from the placement to a time between the end of the processes and the release of the leases.
@@ -201,6 +294,10 @@ impl Laws {
 
     /// Checks an observation on a node.
     pub fn observe(&mut self, node: usize, observation: MachineObservation, now: Timestamp) -> Result<(), BrokenLaw> {
+        if self.revoked.contains(&node) {
+            self.observe_revoked(node, observation);
+            return Ok(());
+        }
         match observation {
             MachineObservation::TasksStarted(order) => self.check_launch(node, *order),
             MachineObservation::TasksGone { job, attempt, exit_codes, kill_delay_ms } => {
@@ -217,6 +314,18 @@ impl Laws {
         }
     }
 
+    fn observe_revoked(&mut self, node: usize, observation: MachineObservation) {
+        match observation {
+            MachineObservation::TasksStarted(order) => {
+                self.running_on_revoked.insert((node, order.job, order.attempt));
+            }
+            MachineObservation::TasksGone { job, attempt, .. } => {
+                self.running_on_revoked.remove(&(node, job, attempt));
+            }
+            MachineObservation::StopRequested { .. } => {}
+        }
+    }
+
     /// An attempt gets a stop record only if the server ordered a stop or counts the attempt as over.
     fn check_stop_is_wanted(&self, job: &str, number: u32) -> Result<(), BrokenLaw> {
         let known = job.parse().ok().and_then(|job: JobId| self.expected_state.jobs.get(&job)?.attempt());
@@ -228,8 +337,8 @@ impl Laws {
         }
     }
 
-    /// A node that lost its disk may launch an attempt a second time, unless the server has a report of the first
-    /// launch.
+    /// Forget those launches on a node that the server has no report of. The node has lost its disk, so it may launch
+    /// these attempts a second time; a second launch of any other attempt breaks the law.
     pub fn forget_unreported_launches(&mut self, node: usize, name: &str) {
         let state = &self.expected_state;
         let is_known = |(at, job, number): &AttemptPart| {
@@ -249,6 +358,11 @@ impl Laws {
         }
         if let Some(other) = self.running.keys().find(|(_, job, attempt)| *job == part.1 && *attempt != part.2) {
             return Err(format!("{part:?} runs beside another attempt of the same job, {other:?}"));
+        }
+        if let Some(other) =
+            self.running_on_revoked.iter().find(|(_, job, attempt)| (job, attempt) == (&part.1, &part.2))
+        {
+            return Err(format!("{part:?} is launched although the former installation runs it, {other:?}"));
         }
         self.check_attempt_is_current(&part)?;
         self.running.insert(part, order);
@@ -306,7 +420,7 @@ impl Laws {
                 self.expected_state.next_job - 1
             ));
         }
-        if let Some(part) = self.running.keys().next() {
+        if let Some(part) = self.running.keys().chain(&self.running_on_revoked).next() {
             return Err(format!("{part:?} still runs although every job has ended"));
         }
         match self.job_of_request.iter().find(|(_, job)| !self.is_job_known(**job)) {

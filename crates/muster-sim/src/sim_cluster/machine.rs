@@ -5,19 +5,23 @@
 //! simulator delivers them.
 
 mod paused_shims;
+mod shim_wakeups;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use muster_agent::AgentError;
-use muster_agent::machine::{AttemptKey, Machine};
-use muster_agent::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
-use muster_agent::shim::gang_monitor::{GangMonitor, StopAction};
+use muster_agent::machine::{AttemptKey, EpilogStatus, Machine};
+use muster_agent::records::{ExitRecord, LaunchIntent, LaunchLock, SelfFence, ShimRecord, SignalRecord, StopRecord};
+use muster_agent::shim::gang_monitor::GangMonitor;
 use muster_protocol::agent::{AttemptOrder, Exit, RegisteredGpu, Registration};
 
 use super::clock::MachineClock;
 use crate::random::Random;
+use shim_wakeups::ShimTimer;
 
 /// A future event of a shim, given by its pid, or of one of its tasks, given by rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +34,12 @@ pub enum MachineEvent {
     TaskCompletes(i32, u32),
     /// A task exits because of SIGTERM.
     TaskExitsOnTerm(i32, u32),
-    /// The shim reads the stop record and signals its tasks.
-    ShimPolls(i32),
+    /// A message of the agent or the end of a task wakes the shim: it reads the stop record and signals its tasks.
+    ShimWakes(i32),
+    /// A timer of the shim, by its number; an older number was replaced.
+    ShimTimer(i32, u64),
+    /// A renewal of the self-fence arrives at the shim.
+    ShimIsRenewed(i32, SelfFence),
     /// The shim writes the exit record and exits.
     ShimWritesExit(i32),
     /// A paused shim resumes.
@@ -99,6 +107,9 @@ struct SimShim {
     is_alive: bool,
     /// `None` until the shim has taken the launch lock.
     order: Option<AttemptOrder>,
+    /// The self-fence at the launch.
+    self_fence: Option<SelfFence>,
+    timer: ShimTimer,
     /// The start number of the agent that started the shim.
     parent_agent_start: u64,
     /// The deferred events of a paused shim; `None` if the shim is not paused.
@@ -131,6 +142,10 @@ struct SimMachineState {
     failing_writes: u32,
     pending_events: Vec<(i64, MachineEvent)>,
     observations: Vec<MachineObservation>,
+    /// The attempts of which the agent gets an event.
+    changed_attempts: BTreeSet<AttemptKey>,
+    /// The agent has an event that it was not woken for.
+    has_new_changes: bool,
 }
 
 /// The machine as one start of its agent sees it.
@@ -155,11 +170,14 @@ impl SimMachine {
             failing_writes: 0,
             pending_events: Vec::new(),
             observations: Vec::new(),
+            changed_attempts: BTreeSet::new(),
+            has_new_changes: false,
         })))
     }
 
     /// The machine for a new start of its agent.
     pub fn for_agent(&self, agent_start: u64) -> AgentMachine {
+        self.0.borrow_mut().changed_attempts.clear(); // Its predecessor was the one who listened.
         AgentMachine { host: self.clone(), agent_start, boot_id: self.0.borrow().boot_id.clone() }
     }
 
@@ -200,6 +218,8 @@ impl SimMachine {
         let mut state = self.0.borrow_mut();
         if let Some(shim) = state.shims.values_mut().find(|shim| shim.is_alive && !shim.running.is_empty()) {
             shim.is_alive = false;
+            let key = shim.key.clone();
+            state.notify_agent(key);
         }
     }
 
@@ -235,7 +255,9 @@ impl SimMachine {
             MachineEvent::TasksStart(pid) => state.start_tasks(pid),
             MachineEvent::TaskCompletes(pid, rank) => state.exit_task(pid, rank, false),
             MachineEvent::TaskExitsOnTerm(pid, rank) => state.exit_task(pid, rank, true),
-            MachineEvent::ShimPolls(pid) => state.poll_shim(pid),
+            MachineEvent::ShimWakes(pid) => state.wake_shim(pid),
+            MachineEvent::ShimTimer(pid, number) => state.handle_shim_timer(pid, number),
+            MachineEvent::ShimIsRenewed(pid, renewal) => state.renew_shim(pid, renewal),
             MachineEvent::ShimWritesExit(pid) => state.write_exit_record(pid),
             MachineEvent::ShimResumes(pid) => state.resume_shim(pid),
         }
@@ -264,18 +286,24 @@ impl SimMachineState {
         if dir.launch_lock.is_some() || dir.intent.is_none() {
             // The launch was abandoned, or another shim holds the lock: nothing may run.
             self.shims.entry(pid).and_modify(|shim| shim.is_alive = false);
+            self.notify_agent(key);
             return;
         }
         dir.launch_lock = Some(LaunchLock::Shim(record));
         let order = dir.intent.as_ref().map(|intent| intent.order.clone());
-        self.shims.entry(pid).and_modify(|shim| shim.order = order);
+        let self_fence = dir.intent.as_ref().and_then(|intent| intent.self_fence);
+        self.shims.entry(pid).and_modify(|shim| (shim.order, shim.self_fence) = (order, self_fence));
         self.schedule(1, 60, MachineEvent::TasksStart(pid));
     }
 
     fn start_tasks(&mut self, pid: i32) {
         let Some((key, order)) = self.attempt_of_live_shim(pid).zip(self.order(pid)) else { return };
+        let now_ms = self.clock.monotonic_ms();
         let Some(shim) = self.shims.get_mut(&pid) else { return };
-        shim.monitor = Some(GangMonitor::new(order.tasks.len()));
+        if let Some(fence) = shim.self_fence.filter(|fence| fence.has_passed(now_ms)) {
+            return self.end_before_the_start(pid, &order, fence);
+        }
+        shim.monitor = Some(GangMonitor::new(order.tasks.len(), shim.self_fence));
         shim.running = order.tasks.iter().map(|task| task.rank).collect();
         shim.record.process_group = Some(pid + 1);
         let record = shim.record.clone();
@@ -285,7 +313,8 @@ impl SimMachineState {
             self.pending_events.push((behaviour.runs_ms, MachineEvent::TaskCompletes(pid, task.rank)));
         }
         self.observations.push(MachineObservation::TasksStarted(Box::new(order)));
-        self.schedule(50, 300, MachineEvent::ShimPolls(pid));
+        self.notify_agent(key);
+        self.wake_shim(pid);
     }
 
     /// The order in the memory of the shim: the attempt directory may be gone.
@@ -305,7 +334,7 @@ impl SimMachineState {
         };
         self.remove_task(pid, rank, exit);
         if !self.is_paused(pid) {
-            self.poll_shim_once(pid);
+            self.wake_shim(pid);
         }
     }
 
@@ -340,27 +369,6 @@ impl SimMachineState {
         running.len()
     }
 
-    /// A live shim polls as long as it has tasks.
-    fn poll_shim(&mut self, pid: i32) {
-        self.poll_shim_once(pid);
-        if self.attempt_of_live_shim(pid).is_some() && !self.shims[&pid].running.is_empty() {
-            self.schedule(50, 300, MachineEvent::ShimPolls(pid));
-        }
-    }
-
-    fn poll_shim_once(&mut self, pid: i32) {
-        let now_ms = self.clock.monotonic_ms();
-        let Some(key) = self.attempt_of_live_shim(pid) else { return };
-        let stop = Ok(self.attempt_dir(&key).stop.clone());
-        let Some(shim) = self.shims.get_mut(&pid) else { return };
-        let action = shim.monitor.as_mut().map(|monitor| monitor.next_action(now_ms, &stop));
-        match action {
-            Some(StopAction::Terminate) => self.send_term(pid),
-            Some(StopAction::Kill) => drop(self.kill_tasks(pid)),
-            Some(StopAction::Wait) | None => {}
-        }
-    }
-
     fn send_term(&mut self, pid: i32) {
         let Some(order) = self.order(pid) else { return };
         for rank in self.shims[&pid].running.clone() {
@@ -378,6 +386,7 @@ impl SimMachineState {
         if let (Some(monitor), Some(order)) = (shim.monitor.take(), order) {
             self.attempt_dir(&key).exit = Some(monitor.into_exit_record(&order, now_ms));
         }
+        self.notify_agent(key);
     }
 
     fn check_disk_write(&mut self) -> Result<(), AgentError> {
@@ -457,6 +466,8 @@ impl Machine for AgentMachine {
             key: key.clone(),
             is_alive: true,
             order: None,
+            self_fence: None,
+            timer: ShimTimer::default(),
             parent_agent_start: self.agent_start,
             deferred_events: None,
             was_paused: false,
@@ -492,10 +503,24 @@ impl Machine for AgentMachine {
         Ok(is_free)
     }
 
+    fn take_changed_attempts(&mut self) -> Vec<AttemptKey> {
+        std::mem::take(&mut self.host.0.borrow_mut().changed_attempts).into_iter().collect()
+    }
+
+    /// Ends of all shims are reported anyway.
+    fn watch_shim(&mut self, _: &AttemptKey, _: &ShimRecord) -> bool {
+        false
+    }
+
+    fn renew_self_fence(&mut self, key: &AttemptKey, renewal: &SelfFence) {
+        self.host.0.borrow_mut().send_renewal(key, *renewal);
+    }
+
     fn write_stop_record(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError> {
         let mut state = self.host.0.borrow_mut();
         state.check_disk_write()?;
-        let deadline_ms = state.clock.monotonic_ms() + stop.grace_ms;
+        let lost_ms = state.send_stop_message(key);
+        let deadline_ms = state.clock.monotonic_ms() + stop.grace_ms + lost_ms;
         let dir = state.attempt_dir(key);
         dir.stop = Some(stop.clone());
         dir.kill_deadline_ms = Some(dir.kill_deadline_ms.map_or(deadline_ms, |known| known.min(deadline_ms)));
@@ -509,6 +534,29 @@ impl Machine for AgentMachine {
         let mut state = self.host.0.borrow_mut();
         let pids: Vec<i32> = state.shims.iter().filter(|(_, shim)| shim.key == *key).map(|(pid, _)| *pid).collect();
         Ok(pids.into_iter().map(|pid| state.kill_tasks(pid)).sum())
+    }
+
+    /// Simulated tasks have no handler for it.
+    fn deliver_signal(&mut self, _: &AttemptKey, _: &SignalRecord) -> Result<(), AgentError> {
+        Ok(())
+    }
+
+    /// Simulated processes obey SIGKILL.
+    fn unkillable_processes(&mut self, _: &AttemptKey) -> Option<String> {
+        None
+    }
+
+    fn describe_attempt_processes(&mut self, _: &AttemptKey, _: Option<&ShimRecord>) -> String {
+        String::new()
+    }
+
+    /// Simulated nodes have no site programs.
+    fn epilog_status(&mut self, _: &AttemptKey) -> Result<EpilogStatus, AgentError> {
+        Ok(EpilogStatus::NotOwed)
+    }
+
+    fn start_epilog(&mut self, _: &AttemptKey) -> Result<(), AgentError> {
+        Ok(())
     }
 
     fn kill_shim(&mut self, shim: &ShimRecord) {

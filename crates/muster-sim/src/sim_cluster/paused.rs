@@ -55,8 +55,17 @@ fn component_of(event: &SimEvent) -> Option<Pausable> {
         | SimEvent::Dispatch(server)
         | SimEvent::HeartbeatCheck(server)
         | SimEvent::WriteSavepoint(server)
+        | SimEvent::LinkCheck(server)
+        | SimEvent::FrameToServer(server, _)
+        | SimEvent::ServerSeesEnd(server, _)
+        | SimEvent::ConnectArrives(server, ..)
+        | SimEvent::CallArrives(server, _)
         | SimEvent::ToServer(server, _) => Some(Pausable::Server(*server)),
-        SimEvent::Agent(node) | SimEvent::ToNode(node, _) => Some(Pausable::Agent(*node)),
+        SimEvent::Agent(node)
+        | SimEvent::Link(node)
+        | SimEvent::Connected(node, _)
+        | SimEvent::AgentSeesEnd(node, _)
+        | SimEvent::FrameToAgent(node, _) => Some(Pausable::Agent(*node)),
         SimEvent::Machine(node, ..) => Some(Pausable::Machine(*node)),
         _ => None,
     }

@@ -1,6 +1,9 @@
 //! Regression tests of fault sequences in an exact order, which random schedules rarely produce.
 //! `muster sim` found them with the seeds 9105228, 9101330, 9106254 and 9107145 of earlier schedules.
 
+use muster_protocol::agent::Orders;
+
+use super::agent_link::AgentInput;
 use super::*;
 use crate::fault_schedule::{JobRequest, ScheduledAction};
 
@@ -25,6 +28,7 @@ fn single_job_schedule(seed: u64) -> FaultSchedule {
         steps: 2_000,
         server_count: 1,
         node_gpus: vec![1],
+        self_fence_ms: None,
         actions: vec![(3_000, ScheduledAction::Submit(job))],
     }
 }
@@ -68,16 +72,12 @@ fn current_orders(cluster: &SimCluster) -> Orders {
 }
 
 fn lose_disk(cluster: &mut SimCluster) {
-    let sim_node = &mut cluster.nodes[0];
-    (sim_node.agent, sim_node.is_powered_on) = (None, false);
-    sim_node.host.power_cut();
-    sim_node.host.lose_disk();
-    cluster.laws.forget_unreported_launches(0, "n0");
+    cluster.lose_disk(0);
     cluster.start_node(0);
 }
 
 fn restart_agent(cluster: &mut SimCluster) {
-    cluster.nodes[0].agent = None;
+    cluster.end_agent(0);
     cluster.start_agent(0);
 }
 
@@ -95,7 +95,10 @@ fn check_late_orders(sent: AttemptStage, arrive: AttemptStage, fault: fn(&mut Si
             continue;
         }
         fault(&mut cluster);
-        cluster.schedule_at(cluster.now(), SimEvent::ToNode(0, Box::new(late_orders)));
+        while cluster.nodes[0].agent.is_none() {
+            cluster.step().unwrap(); // It joins again after the loss of its disk.
+        }
+        cluster.tell_agent(0, AgentInput::Orders(Box::new(late_orders)));
         let result = cluster.run_catching_panics();
         assert!(result.is_ok(), "seed {seed}: {result:?}");
         run_count += 1;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::gpu::model;
-use muster_core::objects::job::{CheckpointRule, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology};
+use muster_core::objects::job::{CheckpointRule, Resources, Run, TaskGroup};
 use muster_core::objects::settings::Settings;
 use muster_core::{JobSpec, TenantId};
 
@@ -62,26 +62,11 @@ fn from_recorded_spec(spec: JobSpec, tenant: TenantId) -> JobSpec {
 
 fn from_log_fields(job: &LoggedJob, tenant: TenantId, cluster: &ReplayCluster) -> JobSpec {
     JobSpec {
-        name: printable(&job.name),
-        tenant,
-        user: printable(&job.user),
         priority: job.priority.unwrap_or(Settings::default().default_priority),
-        tasks: tasks(job, cluster),
-        topology: Topology::Any,
-        allow_cross_numa: None,
-        prefer_nvlink: false,
-        gang_scheduling: None,
         time_limit_ms: job.time_limit_ms,
-        restart: RestartRule::default(),
-        on_node_lost: OnNodeLost::Wait,
         checkpoint: job.checkpoint_every_ms.map(checkpoint_rule),
-        after: Vec::new(),
-        start_after: None,
-        pool: None,
-        node_labels: BTreeMap::new(),
         run: Run { command: vec!["job".to_string()], ..Run::default() },
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
+        ..JobSpec::new(&printable(&job.name), tenant, &printable(&job.user), tasks(job, cluster))
     }
 }
 

@@ -38,7 +38,7 @@ fn four_jobs() -> Vec<LoggedJob> {
 }
 
 #[test]
-fn waits_are_those_worked_out_by_hand() {
+fn waits_and_figures_match_a_hand_computed_schedule() {
     // The second waits for the first; the third backfills because it ends before; the last starts after the second.
     let history = replay_on_cluster(
         &four_jobs(),

@@ -139,7 +139,8 @@ impl AppliedChange {
 
     /// True if the change drops an event: a removed node stays drained.
     pub fn suppresses(&self, event: &Event) -> bool {
-        matches!(event, Event::NodeStateChanged { node, .. } if self.change.removed_nodes.contains(node))
+        matches!(event, Event::NodeStateChanged { node, .. } | Event::NodeServiceChanged { node, .. }
+            if self.change.removed_nodes.contains(node))
     }
 }
 

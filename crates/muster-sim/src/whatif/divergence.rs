@@ -10,8 +10,8 @@ use muster_core::{State, Timestamp};
 use muster_server::whatif::WhatIfError;
 
 use super::applied_change::AppliedChange;
-use super::continuation::recorded_submission;
 use super::journal_history::JournalHistory;
+use super::recorded_commands::recorded_submission;
 use super::work_history::WorkHistory;
 use crate::sim_loop::REPLAN_INTERVAL_MS_MAX;
 

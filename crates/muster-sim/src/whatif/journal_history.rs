@@ -44,10 +44,7 @@ impl JournalHistory {
             let page = history.events(after, ENTRIES_PER_PAGE, None)?;
             let Some(last) = page.last().map(|row| row.seq) else { break };
             for row in page {
-                let event = muster_json::from_str(&row.payload).map_err(|error| {
-                    WhatIfError::internal(format!("entry {} of the journal cannot be read: {error}", row.seq))
-                })?;
-                let event = without_reasons(event);
+                let event = without_reasons(row.event()?);
                 journal.add(Entry { seq: row.seq, epoch: row.epoch, at: Timestamp(row.at_ms), event });
             }
             if journal.entries.len() > ENTRIES_MAX {

@@ -72,7 +72,7 @@ impl HistoryTally {
                     job_tally.lost_gpu_ms += lost_gpu_ms;
                     match next {
                         NextPhase::Ended { .. } => job_tally.ended_at = Some(*at),
-                        NextPhase::Queued { because: RequeueCause::Preempted, .. } => job_tally.preemptions += 1,
+                        NextPhase::Queued { cause: RequeueCause::Preempted, .. } => job_tally.preemptions += 1,
                         _ => {}
                     }
                 });

@@ -312,7 +312,7 @@ fn gpus_held_at_the_end_are_counted() {
 }
 
 #[test]
-fn jobs_that_never_ran_are_reported_as_guessed() {
+fn jobs_that_never_ran_are_counted_as_guessed() {
     let mut actions = cluster_with_quotas([Some(4), None]);
     actions.push(submit_at(20, job("a", 4), completes_after_s(5_000)));
     actions.push(submit_at(30, job("a", 4), completes_after_s(10)));

@@ -117,7 +117,7 @@ impl JobWork {
                 };
                 self.attempts.push(WorkAttempt { duration, exit: exit.clone() });
             }
-            NextPhase::Queued { because: RequeueCause::Restarted, .. } => {
+            NextPhase::Queued { cause: RequeueCause::Restarted, .. } => {
                 self.attempts.push(WorkAttempt {
                     duration: WorkDuration::Known(self.checkpointed_ms + ran_ms),
                     exit: exit.clone(),

@@ -245,6 +245,7 @@ mod tests {
                 revocable: false,
                 score: None,
                 held: None,
+                self_fence: None,
                 at: AT,
             },
             "done" => Event::AttemptEnded {

@@ -1,5 +1,5 @@
-//! Connection settings for PostgreSQL, and their notation as a URL. Names and defaults are those of the commissioning
-//! document (seed 004).
+//! Connection settings for PostgreSQL, and their notation as a URL. Names and defaults are those of specification
+//! 004.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Leader election in PostgreSQL: the leader row, its lease by the clock of the database, and fencing of former
-//! leaders.
+//! Leader election in PostgreSQL: the leader row and its lease by the clock of the database. A server that takes the
+//! row terminates the transactions of the former leader.
 
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;

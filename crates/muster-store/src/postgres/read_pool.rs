@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_replaced_after_its_lifetime_and_never_where_that_is_zero() {
+    fn a_connection_is_replaced_after_its_lifetime_unless_that_is_zero() {
         let minutes = |count: u64| Duration::from_secs(60 * count);
         assert!(exceeds_lifetime(minutes(31), 30) && !exceeds_lifetime(minutes(29), 30));
         assert!(!exceeds_lifetime(minutes(1_000_000), 0));

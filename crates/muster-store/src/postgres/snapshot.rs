@@ -1,4 +1,4 @@
-//! Consistent view of a PostgreSQL database for verification.
+//! Adapter (Snapshot): consistent view of a PostgreSQL database for verification.
 
 use std::time::Duration;
 

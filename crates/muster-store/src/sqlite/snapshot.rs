@@ -1,4 +1,4 @@
-//! Consistent view of a SQLite file for verification, and the scratch database that it is compared with.
+//! Adapter (Snapshot): consistent view of a SQLite file for verification, and the scratch database for the comparison.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -271,9 +271,10 @@ pub fn ended(end: &EndedAttempt) -> Vec<BoundStatement> {
 fn job_values_after(end: &EndedAttempt, exit_code: Option<i32>, signal: Option<i32>) -> Vec<Value> {
     let (state, phase, why, held_by) = match end.next {
         NextPhase::Ended { outcome, why } => (final_state(*outcome).as_str(), outcome.as_str(), why.as_str(), None),
-        NextPhase::Queued { because: RequeueCause::Preempted, .. } => ("preempted", "Queued", "preempted", None),
-        NextPhase::Queued { because: RequeueCause::Restarted, .. } => ("pending", "Queued", "restarted", None),
-        NextPhase::Queued { because: RequeueCause::Requeued, .. } => ("pending", "Queued", "requeued", None),
+        NextPhase::Queued { cause: RequeueCause::Preempted, .. } => ("preempted", "Queued", "preempted", None),
+        NextPhase::Queued { cause: RequeueCause::Restarted, .. } => ("pending", "Queued", "restarted", None),
+        NextPhase::Queued { cause: RequeueCause::Requeued, .. } => ("pending", "Queued", "requeued", None),
+        NextPhase::Queued { cause: RequeueCause::NodeFault, .. } => ("pending", "Queued", "prolog failed", None),
         NextPhase::Held { by, why } => ("pending", "Held", why.as_str(), Some(by.as_str())),
     };
     let (ended_at, wakes_at) = match end.next {
@@ -281,8 +282,8 @@ fn job_values_after(end: &EndedAttempt, exit_code: Option<i32>, signal: Option<i
         NextPhase::Queued { wakes_at, .. } => (None, *wakes_at),
         NextPhase::Held { .. } => (None, None),
     };
-    let requeued_as = |cause: RequeueCause| -> Value {
-        let matches = matches!(end.next, NextPhase::Queued { because, .. } if *because == cause);
+    let requeued_as = |wanted: RequeueCause| -> Value {
+        let matches = matches!(end.next, NextPhase::Queued { cause, .. } if *cause == wanted);
         i64::from(matches).into()
     };
     vec![
@@ -307,18 +308,23 @@ fn job_values_after(end: &EndedAttempt, exit_code: Option<i32>, signal: Option<i
 fn attempt_state(next: &NextPhase) -> &'static str {
     match next {
         NextPhase::Ended { outcome, .. } => outcome.as_str(),
-        NextPhase::Queued { because: RequeueCause::Preempted, .. } => "Preempted",
-        NextPhase::Queued { because: RequeueCause::Restarted, .. } => "Restarted",
-        NextPhase::Queued { because: RequeueCause::Requeued, .. } => "Requeued",
+        NextPhase::Queued { cause: RequeueCause::Preempted, .. } => "Preempted",
+        NextPhase::Queued { cause: RequeueCause::Restarted, .. } => "Restarted",
+        NextPhase::Queued { cause: RequeueCause::Requeued | RequeueCause::NodeFault, .. } => "Requeued",
         NextPhase::Held { .. } => "Held",
     }
 }
+
+/// The signal by which the kernel ends a task that is out of memory.
+const SIGKILL: i32 = 9;
 
 fn exit_columns(exit: &Exit) -> (&'static str, Option<i32>, Option<i32>, &str) {
     match exit {
         Exit::Code { code } => ("code", Some(*code), None, ""),
         Exit::Signal { signal } => ("signal", None, Some(*signal), ""),
+        Exit::OutOfMemory { .. } => ("out-of-memory", None, Some(SIGKILL), ""), // The sentence is that of the phase.
         Exit::NotStarted { why } => ("not-started", None, None, why),
+        Exit::InvalidJob { why } => ("invalid-job", None, None, why),
         Exit::Unknown { why } => ("unknown", None, None, why),
     }
 }

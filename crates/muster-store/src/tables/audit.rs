@@ -17,13 +17,19 @@ static ADD_AUDIT_ENTRY: Statement = Statement {
     }),
 };
 
-pub fn added(
-    seq: u64,
-    (by, by_kind): (&str, Option<&str>),
-    (act, object): (&str, &str),
-    (refused, times): (Option<&str>, u32),
-    at: Timestamp,
-) -> Vec<BoundStatement> {
+/// An administrative act.
+pub struct AuditEntry<'a> {
+    pub by: &'a str,
+    pub by_kind: Option<&'a str>,
+    pub act: &'a str,
+    pub object: &'a str,
+    /// The code of the refusal.
+    pub refused: Option<&'a str>,
+    pub times: u32,
+}
+
+pub fn added(seq: u64, entry: AuditEntry, at: Timestamp) -> Vec<BoundStatement> {
+    let AuditEntry { by, by_kind, act, object, refused, times } = entry;
     vec![ADD_AUDIT_ENTRY.bind(vec![
         seq.into(),
         at.into(),

@@ -1,4 +1,4 @@
-//! Rows of claims: space freed by an eviction and held for the preemptor.
+//! Rows of claims: space freed by preemption and held for the preemptor.
 
 use std::collections::BTreeSet;
 

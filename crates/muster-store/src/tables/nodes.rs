@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::gpu::device::{GpuFacts, GpuStatus};
-use muster_core::gpu::partition::MigInstance;
-use muster_core::objects::node::{NodeFacts, NodeStatus};
+use muster_core::gpu::device::{GpuFacts, GpuStatus, MigInstance};
+use muster_core::objects::node::{NodeFacts, NodeState, NodeStatus, Recorded, Service, Sight};
 use muster_core::{GpuId, NodeId, Timestamp};
 
 use super::{BoundStatement, ExpectedRows, Statement};
@@ -13,8 +12,10 @@ use super::{BoundStatement, ExpectedRows, Statement};
 static REGISTER: Statement = Statement {
     name: "register a node",
     sql: "INSERT INTO nodes (id, registered_at, updated_at, hostname, address, cpus, memory_mib, gpus, rack, \
-          power_feed, agent_version, simulated, facts, state, set_by, why, since) \
-          VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'Ready', 'muster', 'registered', ?2) \
+          power_feed, agent_version, simulated, facts, state, set_by, why, since, \
+          service, service_by, service_why, service_since, sight, sight_by, sight_why, sight_since) \
+          VALUES (?1, ?2, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 'Ready', 'muster', 'registered', ?2, \
+          'Ready', 'muster', 'registered', ?2, 'Seen', 'muster', 'registered', ?2) \
           ON CONFLICT (id) DO UPDATE SET updated_at = excluded.updated_at, hostname = excluded.hostname, \
           address = excluded.address, cpus = excluded.cpus, memory_mib = excluded.memory_mib, \
           gpus = excluded.gpus, rack = excluded.rack, power_feed = excluded.power_feed, \
@@ -23,6 +24,22 @@ static REGISTER: Statement = Statement {
           set_by = CASE WHEN nodes.removed_at IS NULL THEN nodes.set_by ELSE excluded.set_by END, \
           why = CASE WHEN nodes.removed_at IS NULL THEN nodes.why ELSE excluded.why END, \
           since = CASE WHEN nodes.removed_at IS NULL THEN nodes.since ELSE excluded.since END, \
+          service = CASE WHEN nodes.removed_at IS NULL THEN nodes.service \
+          ELSE excluded.service END, \
+          service_by = CASE WHEN nodes.removed_at IS NULL THEN nodes.service_by \
+          ELSE excluded.service_by END, \
+          service_why = CASE WHEN nodes.removed_at IS NULL THEN nodes.service_why \
+          ELSE excluded.service_why END, \
+          service_since = CASE WHEN nodes.removed_at IS NULL THEN nodes.service_since \
+          ELSE excluded.service_since END, \
+          sight = CASE WHEN nodes.removed_at IS NULL THEN nodes.sight \
+          ELSE excluded.sight END, \
+          sight_by = CASE WHEN nodes.removed_at IS NULL THEN nodes.sight_by \
+          ELSE excluded.sight_by END, \
+          sight_why = CASE WHEN nodes.removed_at IS NULL THEN nodes.sight_why \
+          ELSE excluded.sight_why END, \
+          sight_since = CASE WHEN nodes.removed_at IS NULL THEN nodes.sight_since \
+          ELSE excluded.sight_since END, \
           registered_at = CASE WHEN nodes.removed_at IS NULL THEN nodes.registered_at \
           ELSE excluded.registered_at END, \
           labels = CASE WHEN nodes.removed_at IS NULL THEN nodes.labels ELSE NULL END, \
@@ -68,9 +85,43 @@ static REGISTER_GPU: Statement = Statement {
     bulk: None,
 };
 
-static SET_STATE: Statement = Statement {
-    name: "set the state of a node",
-    sql: "UPDATE nodes SET state = ?2, set_by = ?3, why = ?4, since = ?5, updated_at = ?5 \
+static SET_SERVICE: Statement = Statement {
+    name: "set the service of a node",
+    sql: "UPDATE nodes SET service = ?2, service_by = ?3, service_why = ?4, service_since = ?5, updated_at = ?5 \
+          WHERE id = ?1 AND removed_at IS NULL",
+    rows: ExpectedRows::OnePerChange,
+    bulk: None,
+};
+
+// A new leader records the silence of a lost node again; the node is lost since before.
+static SET_SIGHT: Statement = Statement {
+    name: "set the sight of a node",
+    sql: "UPDATE nodes SET sight_since = CASE WHEN sight = ?2 THEN sight_since ELSE ?5 END, \
+          sight = ?2, sight_by = ?3, sight_why = ?4, updated_at = ?5 WHERE id = ?1 AND removed_at IS NULL",
+    rows: ExpectedRows::OnePerChange,
+    bulk: None,
+};
+
+// Of earlier releases, in which a new word replaced the former one: both axes are as old as the word.
+static SET_SIGHT_SINCE: Statement = Statement {
+    name: "set the time of the sight of a node",
+    sql: "UPDATE nodes SET sight_since = ?2 WHERE id = ?1 AND removed_at IS NULL",
+    rows: ExpectedRows::OnePerChange,
+    bulk: None,
+};
+
+// The one word for both axes, by the same rule as `NodeState::combined`.
+static COMBINE_AXES: Statement = Statement {
+    name: "combine the axes of a node",
+    sql: "UPDATE nodes SET \
+          state = CASE WHEN sight IN ('Fenced', 'Unreachable') THEN sight WHEN service <> 'Ready' THEN service \
+          WHEN sight = 'Suspect' THEN sight ELSE 'Ready' END, \
+          set_by = CASE WHEN sight IN ('Fenced', 'Unreachable') OR (service = 'Ready' AND \
+          (sight = 'Suspect' OR sight_since > service_since)) THEN sight_by ELSE service_by END, \
+          why = CASE WHEN sight IN ('Fenced', 'Unreachable') OR (service = 'Ready' AND \
+          (sight = 'Suspect' OR sight_since > service_since)) THEN sight_why ELSE service_why END, \
+          since = CASE WHEN sight IN ('Fenced', 'Unreachable') OR (service = 'Ready' AND \
+          (sight = 'Suspect' OR sight_since > service_since)) THEN sight_since ELSE service_since END \
           WHERE id = ?1 AND removed_at IS NULL",
     rows: ExpectedRows::OnePerChange,
     bulk: None,
@@ -152,8 +203,28 @@ fn registered_gpu(node: &NodeId, index: u64, gpu: &GpuFacts, at: Timestamp) -> B
     ])
 }
 
+/// Of earlier releases: one word for both axes.
 pub fn state_changed(node: &NodeId, status: NodeStatus, (by, why): (&str, &str), at: Timestamp) -> Vec<BoundStatement> {
-    vec![SET_STATE.bind(vec![node.into(), status.as_str().into(), by.into(), why.into(), at.into()])]
+    let both = NodeState::of_single_status(Recorded { status, by: by.to_string(), why: why.to_string(), since: at });
+    let set = |statement: &'static Statement, word: &str| {
+        statement.bind(vec![node.into(), word.into(), by.into(), why.into(), at.into()])
+    };
+    vec![
+        set(&SET_SERVICE, both.service.status.as_str()),
+        set(&SET_SIGHT, both.sight.status.as_str()),
+        SET_SIGHT_SINCE.bind(vec![node.into(), at.into()]),
+        COMBINE_AXES.bind(vec![node.into()]),
+    ]
+}
+
+pub fn service_changed(node: &NodeId, service: Service, (by, why): (&str, &str), at: Timestamp) -> Vec<BoundStatement> {
+    let values = vec![node.into(), service.as_str().into(), by.into(), why.into(), at.into()];
+    vec![SET_SERVICE.bind(values), COMBINE_AXES.bind(vec![node.into()])]
+}
+
+pub fn sight_changed(node: &NodeId, sight: Sight, (by, why): (&str, &str), at: Timestamp) -> Vec<BoundStatement> {
+    let values = vec![node.into(), sight.as_str().into(), by.into(), why.into(), at.into()];
+    vec![SET_SIGHT.bind(values), COMBINE_AXES.bind(vec![node.into()])]
 }
 
 /// A node was removed. Its rows stay, because leases refer to them.

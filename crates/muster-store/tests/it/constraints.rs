@@ -295,7 +295,7 @@ fn a_gpu_must_exist(database: &dyn TestDatabase) {
 fn an_attempt_is_charged_once(database: &dyn TestDatabase) {
     let mut writer = begin(database, None);
     let again = |attempt| {
-        let next = NextPhase::Queued { because: RequeueCause::Requeued, wakes_at: None };
+        let next = NextPhase::Queued { cause: RequeueCause::Requeued, wakes_at: None };
         attempt_ended(job(1), attempt, 1, next)
     };
     writer.append(&[place(1, &[0, 1]), again(1), placed(job(1), 2, "n1", &[0, 1])]);

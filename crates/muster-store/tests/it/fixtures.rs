@@ -1,6 +1,5 @@
 //! Test fixtures: events, a writer that appends them to a journal, and a random number generator.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::facts::command::ArraySpec;
@@ -8,8 +7,7 @@ use muster_core::facts::event::{Event, NextPhase};
 use muster_core::gpu::device::GpuFacts;
 use muster_core::gpu::gpu_share::{Share, ShareMode};
 use muster_core::objects::charge::Charge;
-use muster_core::objects::job::{Exit, JobSpec, Outcome, PlacedTask, Resources, Run, TaskGroup};
-use muster_core::objects::node::NodeFacts;
+use muster_core::objects::job::{Exit, JobSpec, Outcome, PlacedTask};
 use muster_core::objects::tenant::{Quota, TenantConfig};
 use muster_core::{JobId, Timestamp};
 use muster_store::{Entry, Leadership, Store, StoreError};
@@ -105,67 +103,33 @@ fn config(name: &str, gpus: Option<u64>) -> TenantConfig {
 
 pub fn node(name: &str, gpus: usize) -> Event {
     let gpu = |index: usize| GpuFacts {
-        uuid: format!("GPU-{name}-{index}"),
-        model: "NVIDIA H200".to_string(),
         memory_mib: 143_000,
-        numa_node: None,
-        nvlink: Vec::new(),
-        socket: None,
-        pcie_switch: None,
-        mig: Vec::new(),
         power_limit_milliwatts: Some(700_000),
+        ..muster_testing::gpu(&format!("GPU-{name}-{index}"), "NVIDIA H200")
     };
-    let facts = NodeFacts {
-        hostname: format!("{name}.example"),
-        address: "10.0.0.1".to_string(),
-        cpus: 64,
-        memory_mib: 512_000,
-        gpus: (0..gpus).map(gpu).collect(),
-        numa: Vec::new(),
-        rack: Some("r1".to_string()),
-        block: None,
-        power_feed: None,
-        labels: BTreeMap::new(),
-        taints: Vec::new(),
-        agent_version: "0.1.0".to_string(),
-        incarnation: String::new(),
-        simulated: true,
-    };
+    let facts = muster_testing::node()
+        .hostname(&format!("{name}.example"))
+        .address("10.0.0.1")
+        .cpus(64)
+        .memory_mib(512_000)
+        .gpu_facts((0..gpus).map(gpu))
+        .rack("r1")
+        .agent_version("0.1.0")
+        .build();
     Event::NodeRegistered { node: name.parse().unwrap(), facts: Box::new(facts), at: Timestamp(3) }
 }
 
 pub fn spec(tenant: &str, name: &str, gpus: u32) -> JobSpec {
-    let each = Resources {
-        gpus,
-        gpu_models: Default::default(),
-        gpu_memory_mib: 1_000,
-        gpu_compute_milli: 1_000,
-        isolation: Default::default(),
-        cpus: 4,
-        memory_mib: 8_192,
-    };
-    JobSpec {
-        name: name.to_string(),
-        tenant: tenant.parse().unwrap(),
-        user: "ada".to_string(),
-        priority: 100,
-        tasks: vec![TaskGroup { name: "worker".to_string(), count: 1, count_max: None, each }],
-        topology: Default::default(),
-        allow_cross_numa: None,
-        prefer_nvlink: false,
-        gang_scheduling: None,
-        time_limit_ms: Some(60_000),
-        restart: Default::default(),
-        on_node_lost: Default::default(),
-        checkpoint: None,
-        after: Vec::new(),
-        start_after: None,
-        pool: None,
-        node_labels: BTreeMap::new(),
-        run: Run { command: vec!["true".to_string()], ..Run::default() },
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
-    }
+    muster_testing::job()
+        .name(name)
+        .tenant(tenant)
+        .group_name("worker")
+        .gpus(gpus)
+        .gpu_memory_mib(1_000)
+        .cpus(4)
+        .memory_mib(8_192)
+        .limit_ms(60_000)
+        .build()
 }
 
 /// A job whose tasks ask for a share of a GPU each.
@@ -230,6 +194,7 @@ pub fn placed_tasks(job: JobId, attempt: u32, mut tasks: Vec<PlacedTask>) -> Eve
         revocable: false,
         score: None,
         held: None,
+        self_fence: None,
         at: Timestamp(100),
     }
 }

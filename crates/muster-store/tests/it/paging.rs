@@ -52,7 +52,7 @@ fn events_by_job_number(id: JobId) -> Vec<Event> {
         4 => start(),
         5 => {
             let next = muster_core::facts::event::NextPhase::Queued {
-                because: muster_core::facts::event::RequeueCause::Preempted,
+                cause: muster_core::facts::event::RequeueCause::Preempted,
                 wakes_at: None,
             };
             with(attempt_ended(id, 1, 1, next))

@@ -88,7 +88,7 @@ fn a_job_row_follows_the_job_from_queue_to_end(database: &dyn TestDatabase) {
 
 fn a_preempted_job_waits_again(database: &dyn TestDatabase) {
     let mut writer = begin(database);
-    let next = NextPhase::Queued { because: RequeueCause::Preempted, wakes_at: Some(Timestamp(5_000)) };
+    let next = NextPhase::Queued { cause: RequeueCause::Preempted, wakes_at: Some(Timestamp(5_000)) };
     writer.append(&[submit(1, "red", 2), placed(job(1), 1, "n1", &[0, 1]), started(job(1), 1, "n1")]);
     writer.append(&[attempt_ended(job(1), 1, 143, next)]);
     let row = writer.store.tables.job(job(1)).unwrap().unwrap().row;
@@ -113,8 +113,8 @@ fn a_restarted_job_counts_its_restarts(database: &dyn TestDatabase) {
         RequeueCause::Restarted,
         RequeueCause::Restarted,
     ];
-    for (attempt, because) in (1..).zip(causes) {
-        let next = NextPhase::Queued { because, wakes_at: None };
+    for (attempt, cause) in (1..).zip(causes) {
+        let next = NextPhase::Queued { cause, wakes_at: None };
         writer.append(&[placed(job(1), attempt, "n1", &[0]), attempt_ended(job(1), attempt, 1, next)]);
     }
     let row = writer.store.tables.job(job(1)).unwrap().unwrap().row;
@@ -484,7 +484,7 @@ fn windows_open_and_close(database: &dyn TestDatabase) {
 fn waits_are_read_by_bucket_and_time(database: &dyn TestDatabase) {
     let mut writer = begin(database);
     let note = |bucket: &str, job: u64, at: i64| {
-        let reasons = vec![Reason::Reservation { job: JobId::single(job) }];
+        let reasons = vec![Reason::Reservation { job: JobId::single(job), claimed: false }];
         Event::WaitNoted { bucket: bucket.to_string(), reasons, at: Timestamp(at) }
     };
     writer.append(&[note("a", 1, 10), note("a", 2, 20), note("b", 3, 25), note("a", 4, 30), note("a", 5, 40)]);

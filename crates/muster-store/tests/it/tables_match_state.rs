@@ -9,7 +9,7 @@ use muster_core::gpu::device::GpuStatus;
 use muster_core::gpu::gpu_share::GpuFraction;
 use muster_core::objects::job::Job;
 use muster_core::objects::job::{Dependency, DependencyWhen, Exit};
-use muster_core::objects::node::{Lease, NodeStatus, Slot};
+use muster_core::objects::node::{Lease, NodeState, NodeStatus, Sight, Slot};
 use muster_core::planner::plan;
 use muster_core::{Actor, Command, Event, JobId, State, Timestamp};
 use muster_store::queries::{JobFilter, PageOrder, PageRequest, PageStart, UsageFilter, UsageGrouping};
@@ -53,6 +53,27 @@ impl Cluster {
                 Event::NodeRegistered { node, facts, .. } => self.execute(Command::RegisterNode { node, facts }),
                 _ => unreachable!(),
             }
+        }
+    }
+
+    /// A gang over two nodes, whose tasks end one after the other. In the random part it would be rare.
+    fn run_a_gang_over_two_nodes(&mut self) {
+        let mut gang = spec("blue", "gang", 5);
+        gang.tasks[0].count = 2;
+        self.execute(Command::SubmitJob(SubmitJob {
+            spec: Arc::new(gang),
+            array: None,
+            hold: false,
+            key: None,
+            known_outcomes: BTreeMap::new(),
+            known_key: None,
+            is_operator: true,
+        }));
+        self.plan();
+        let placed = self.state.jobs[&job(1)].attempt().unwrap().clone();
+        for node in placed.nodes() {
+            let report = TaskReport::Ended { exit: Exit::Code { code: 0 }, stopped: false, ended_ms_ago: None };
+            self.execute(Command::ReportTask { node, job: job(1), attempt: placed.number, report });
         }
     }
 
@@ -110,10 +131,12 @@ impl Cluster {
         let node = self.random.pick(&["n1", "n2", "n3"]).parse().unwrap();
         let command = match self.random.below(6) {
             0 => {
-                let status = self.random.pick(&[NodeStatus::Draining, NodeStatus::Fenced, NodeStatus::Suspect]);
+                let words = [NodeStatus::Draining, NodeStatus::Hold, NodeStatus::Fenced, NodeStatus::Suspect];
+                let status = self.random.pick(&words);
                 Command::SetNodeState { node, status, why: "storm".to_string() }
             }
-            1 | 2 => Command::SetNodeState { node, status: NodeStatus::Ready, why: "calm".to_string() },
+            1 => Command::SetNodeState { node, status: NodeStatus::Ready, why: "calm".to_string() },
+            2 => Command::SetNodeSight { node, sight: Sight::Seen, silent_ms: 0, fenced: Vec::new() },
             3 => {
                 let status = self.random.pick(&[GpuStatus::Healthy, GpuStatus::Degraded, GpuStatus::Unhealthy]);
                 let gpu = self.random.below(8) as u8;
@@ -129,7 +152,8 @@ impl Cluster {
             }
             4 => {
                 let gpus = self.random.pick(&[4, 6, 8]);
-                let Event::NodeRegistered { facts, .. } = self::node("any", gpus) else { unreachable!() };
+                let registered = self::node(self.random.pick(&["n1", "n2", "n3"]), gpus);
+                let Event::NodeRegistered { node, facts, .. } = registered else { unreachable!() };
                 Command::RegisterNode { node, facts }
             }
             _ => {
@@ -185,6 +209,7 @@ fn tables_and_state_agree(database: &dyn TestDatabase) {
     let mut cluster = Cluster { state: State::empty(), now: 1_000, random: SeededRandom(SEED), events: Vec::new() };
     let mut writer = JournalWriter::lead(database.open());
     cluster.create_tenants_and_nodes();
+    cluster.run_a_gang_over_two_nodes();
     let mut kinds = std::collections::BTreeSet::new();
     let mut neighbours = 0;
     for batch in 0..BATCHES {
@@ -277,7 +302,19 @@ fn compare_holders(state: &State, database: &dyn TestDatabase) {
         let each: Vec<String> = (0..).zip(&node.holders).map(|(index, leases)| used(index, leases)).collect();
         let right = format!("SELECT count(*) FROM gpus WHERE node = '{}' AND ({})", node.id, each.join(" OR "));
         assert_eq!(database.sql(&right), node.holders.len().to_string(), "{right}");
-        assert_eq!(one(format!("SELECT state FROM nodes WHERE id = '{}'", node.id)), node.state.status.as_str());
+        let row = |columns: &str| one(format!("SELECT {columns} FROM nodes WHERE id = '{}'", node.id));
+        let state = node.state.combined();
+        let text = |status: &str, by: &str, why: &str, since: Timestamp| format!("{status}/{by}/{why}/{}", since.0);
+        let columns = |status: &str, prefix: &str, by: &str| {
+            row(&format!("{status} || '/' || {by} || '/' || {prefix}why || '/' || {prefix}since"))
+        };
+        let word = text(state.status.as_str(), &state.by, &state.why, state.since);
+        assert_eq!(columns("state", "", "set_by"), word, "{}", node.id);
+        let NodeState { service, sight, .. } = &node.state;
+        let service = text(service.status.as_str(), &service.by, &service.why, service.since);
+        assert_eq!(columns("service", "service_", "service_by"), service, "{}", node.id);
+        let sight = text(sight.status.as_str(), &sight.by, &sight.why, sight.since);
+        assert_eq!(columns("sight", "sight_", "sight_by"), sight, "{}", node.id);
         let statuses: Vec<&str> = node.gpu_health.iter().map(|health| health.status.as_str()).collect();
         let sql = "SELECT health FROM gpus WHERE removed_at IS NULL AND node";
         for (index, status) in statuses.iter().enumerate() {

@@ -95,7 +95,7 @@ where
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(CallFailure::connection_dropped)?;
     // The task ends with the exchange; the sender sees its errors too.
     tokio::spawn(async move {
-        let _ = connection.await;
+        let _ = connection.with_upgrades().await;
     });
     Ok(sender)
 }

@@ -103,7 +103,8 @@ pub fn stream_error(problem: Problem) -> CliError {
         "token-ended" => Some(format!("use a new token: {TOKEN_HINT}")),
         _ => problem.hint,
     };
-    CliError { hint, ..CliError::new(exit_for_status(problem.status, &problem.code), problem.detail) }
+    let is_transient = problem.code == "unavailable";
+    CliError { hint, is_transient, ..CliError::new(exit_for_status(problem.status, &problem.code), problem.detail) }
 }
 
 /// The exit code for a refusal, by HTTP status and refusal code.

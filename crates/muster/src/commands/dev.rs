@@ -1,9 +1,11 @@
-//! `muster dev`: start a server for trying out, without setup, and suggest the next commands.
+//! `muster dev`: start a server for trying out, without setup, and suggest the next commands. Also `scheduler`, the
+//! former name of the server.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::Parser;
 use muster_agent::Cluster;
 use muster_server::config::{AuthMode, Config};
 use muster_server::server::{InProcessNodes, RunningServer};
@@ -23,12 +25,21 @@ const NODE_REGISTRATION_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Args {
     #[command(flatten)]
     common: ServerArgs,
-    /// Run jobs as real processes of your user on this machine; requires a token
+    /// Run jobs as real processes on this machine; requires a token
     #[arg(long, conflicts_with = "cluster")]
     real: bool,
     /// Number of GPUs to assume on this machine with `--real`; GPUs are not detected yet
     #[arg(long, value_name = "N", default_value_t = 1, requires = "real")]
     gpus: u32,
+}
+
+/// `scheduler`, the server of the specification: its flags, and simulated GPUs, so that the walk-through of the
+/// specification works on any machine.
+#[derive(Debug, Parser)]
+#[command(name = "scheduler", version, about = "GPU scheduler: the server of muster under its former name")]
+struct SchedulerArgs {
+    #[command(flatten)]
+    common: ServerArgs,
 }
 
 impl From<ServerArgs> for Args {
@@ -47,12 +58,17 @@ pub fn run(args: Args) -> CommandResult {
     let mut config = config::load_config(flags, args.common.config.as_deref())?;
     config.new_cluster = args.common.new_cluster;
     let nodes = nodes(&args, &config)?;
-    let (summary, commands, count) = (nodes_summary(&nodes), suggested_commands(&nodes), node_count(&nodes));
+    let (summary, commands, count) = (nodes_summary(&nodes, &config), suggested_commands(&nodes), node_count(&nodes));
     let running = serve::start_server(&config, nodes, args.common.interpreter())?;
     wait_for_nodes(&running, count);
     serve::show_first_token(&running, &config)?;
     output::print_stdout(&welcome_text(&running, &config, &summary, &commands))?;
     serve::wait_until_stopped(running)
+}
+
+pub fn run_as_scheduler(words: &[OsString]) -> CommandResult {
+    let args = SchedulerArgs::parse_from(words).common;
+    run(Args::from(args))
 }
 
 fn nodes(args: &Args, config: &Config) -> Result<InProcessNodes, CliError> {
@@ -79,11 +95,15 @@ fn wait_for_nodes(running: &RunningServer, count: usize) {
     }
 }
 
-fn nodes_summary(nodes: &InProcessNodes) -> String {
+fn nodes_summary(nodes: &InProcessNodes, config: &Config) -> String {
     match nodes {
         InProcessNodes::None => "no nodes".to_string(),
         InProcessNodes::Real { gpus } => {
-            format!("this machine with {}; jobs run as your user", units::count_text(*gpus, "assumed GPU"))
+            format!(
+                "this machine with {}; jobs run as {}",
+                units::count_text(*gpus, "assumed GPU"),
+                job_account(config)
+            )
         }
         InProcessNodes::Simulated(cluster) => {
             let nodes = cluster.registrations();
@@ -93,6 +113,16 @@ fn nodes_summary(nodes: &InProcessNodes) -> String {
                 (units::count_text(nodes.len() as u64, "simulated node"), units::count_text(gpus as u64, "GPU"));
             format!("{nodes} with {gpus} ({model})")
         }
+    }
+}
+
+/// Who runs the jobs of an agent that runs as root or not.
+fn job_account(config: &Config) -> String {
+    let launcher = &config.agent.launcher;
+    match rustix::process::geteuid().is_root() {
+        false => "your user".to_string(),
+        true if !launcher.users.is_empty() => "the accounts of `agent.users`".to_string(),
+        true => format!("`{}`, or `nobody` without that account", launcher.job_user),
     }
 }
 
@@ -110,7 +140,9 @@ fn suggested_commands(nodes: &InProcessNodes) -> [&'static str; 3] {
 
 fn welcome_text(running: &RunningServer, config: &Config, summary: &str, commands: &[&str]) -> String {
     let url = running.url();
-    let mut lines = vec![format!("muster serves {url}"), format!("  {summary}"), String::new()];
+    let mut lines = vec![format!("muster serves {url}"), format!("  {summary}")];
+    lines.extend(running.grpc_url().map(|grpc| format!("  gRPC at {grpc}")));
+    lines.push(String::new());
     lines.push("Try next, in another terminal:".to_string());
     if url != crate::connection::DEFAULT_SERVER {
         lines.push(format!("  export MUSTER_SERVER={url}"));

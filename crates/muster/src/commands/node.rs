@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use hyper::Method;
 use muster_protocol::gpu::{Gpu, GpuList};
-use muster_protocol::node::{Node, NodeChange, NodeList, NumaNode};
+use muster_protocol::node::{JoinTokenMade, JoinTokenSpec, Node, NodeAxis, NodeChange, NodeList, NumaNode};
 use muster_protocol::submit::{Acknowledgement, ActionReason};
 
 use super::{CommandResult, ExitStatus};
@@ -34,8 +34,22 @@ pub enum Verb {
     Hold(NodeStateArgs),
     /// Declare that nothing runs on lost nodes any more; their jobs may start elsewhere
     Fence(IrreversibleNodeArgs),
-    /// Remove nodes from the cluster
+    /// Remove nodes from the cluster; their agents are no longer accepted
     Rm(IrreversibleNodeArgs),
+    /// Print the join URL for the agent of a new node, once
+    Token(NodeTokenArgs),
+}
+
+/// `muster node token`.
+#[derive(Debug, Args)]
+#[command(before_help = "Example:\n  muster node token | ssh gpu01 muster agent --join -")]
+pub struct NodeTokenArgs {
+    /// Only this node may use the token; it may also replace the certificate of that node
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Expire after this time, at most 24h [default: 15m]
+    #[arg(long = "for", value_name = "TIME", value_parser = units::parse_duration_ms)]
+    expires: Option<i64>,
 }
 
 /// `muster node ls`.
@@ -148,6 +162,7 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
         Verb::Hold(args) => post_state_change(&client, &args, "hold"),
         Verb::Fence(args) => fence(&client, &args),
         Verb::Rm(args) => remove(&client, &args),
+        Verb::Token(args) => token(&client, args),
     }
 }
 
@@ -222,6 +237,20 @@ fn fence(client: &Client, args: &IrreversibleNodeArgs) -> CommandResult {
     post_state_change(client, &args.change, "fence")
 }
 
+/// The URL goes to standard output, so that a script can hand it to `muster agent --join`.
+fn token(client: &Client, args: NodeTokenArgs) -> CommandResult {
+    let spec = JoinTokenSpec {
+        node: args.node,
+        expires_in_seconds: args.expires.map(|ms| (ms / 1_000).max(1).unsigned_abs()),
+    };
+    let made: JoinTokenMade = client.send(Method::POST, RequestTarget::new("nodes").segment("join-tokens"), &spec)?;
+    output::print_stdout(&format!("{}\n", made.url))?;
+    let who = made.node.map_or_else(|| "a new node".to_string(), |node| format!("node `{node}`"));
+    let until = units::localize_timestamps(&made.expires_at);
+    output::print_stderr(&format!("{who} can join with this URL once, until {until}: muster agent --join URL"));
+    Ok(ExitStatus::SUCCESS)
+}
+
 fn remove(client: &Client, args: &IrreversibleNodeArgs) -> CommandResult {
     confirm::require_confirmation(Consent::from(args.yes), &format!("remove {}", args.change.nodes.join(", ")))?;
     for node in &args.change.nodes {
@@ -270,6 +299,10 @@ fn card(node: &Node) -> Card {
         .field("why", node.state_why.clone())
         .field("by", node.state_by.clone())
         .field("since", units::local_time_text(node.state_since_ms))
+        .field("service", axis_text(&node.service))
+        .field("sight", axis_text(&node.sight))
+        .field_if_some("silent since", node.silent_since.as_deref().map(units::localize_timestamps))
+        .field_if_some("health program", node.health_failure.as_ref().map(|why| format!("failed: {why}")))
         .field("gpus", format!("{} free of {}", node.available_gpus, node.total_gpus))
         .field("", gpus.join("\n"))
         .field("cpus", format!("{} free of {}", node.available_cpu_cores, node.cpu_cores))
@@ -289,6 +322,12 @@ fn card(node: &Node) -> Card {
         .field("simulated", if node.simulated { "yes" } else { "" })
         .field("registered", units::localize_timestamps(&node.registered_at))
         .field_if_some("last heartbeat", node.last_heartbeat.as_deref().map(units::localize_timestamps))
+}
+
+/// For example `Draining since 2026-03-01 09:14:07 by ada: new fan`.
+fn axis_text(axis: &NodeAxis) -> String {
+    let why = if axis.why.is_empty() { String::new() } else { format!(": {}", axis.why) };
+    format!("{} since {} by {}{why}", axis.state, units::local_time_text(axis.since_ms), axis.by)
 }
 
 fn numa_line((number, numa): (usize, &NumaNode)) -> String {

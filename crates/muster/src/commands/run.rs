@@ -12,7 +12,8 @@ use crate::client::Client;
 use crate::error::{CliError, EXIT_CODES, Exit};
 use crate::job_flags::JobArgs;
 use crate::jobs;
-use crate::log_tail::{LogSelection, LogTail};
+use crate::log_lines::OutputStream;
+use crate::log_tail::{LogSelection, LogTail, TailOptions};
 use crate::options::Options;
 use crate::output;
 use crate::waiter::{EXIT_INTERRUPTED, StatusReporter, WaitOutcome, Waiter};
@@ -53,11 +54,10 @@ pub fn run(args: Args, options: &Options) -> CommandResult {
     }
 }
 
-/// Follows each attempt until the job has ended. A stream also ends if the server restarts: then the job is still
-/// active, and following resumes at the last offset.
+/// Follows each attempt until the job has ended.
 fn follow_job(client: &Client, id: JobId, quiet: bool, waiter: &mut Waiter) -> Result<WaitOutcome<Box<Job>>, CliError> {
     let mut reporter = StatusReporter::default();
-    let mut tail = LogTail::default();
+    let mut tail = LogTail::new(TailOptions { quiet, ..TailOptions::default() });
     loop {
         let observe = |job: &Job| {
             if !quiet {
@@ -73,7 +73,12 @@ fn follow_job(client: &Client, id: JobId, quiet: bool, waiter: &mut Waiter) -> R
         if is_held_by_system(&job) {
             return Err(held_error(&job));
         }
-        let wanted = LogSelection { job: id, attempt: job.summary.attempts, ranks: all_ranks(&job) };
+        let wanted = LogSelection {
+            job: id,
+            attempt: job.summary.attempts,
+            ranks: all_ranks(&job),
+            streams: OutputStream::BOTH.to_vec(),
+        };
         match tail.follow(client, &wanted, waiter) {
             Ok(WaitOutcome::Ready(())) if jobs::has_ended(&job) => return Ok(WaitOutcome::Ready(job)),
             Ok(WaitOutcome::Ready(())) => {}

@@ -1,11 +1,9 @@
-//! `muster serve`: start a server. Also the start of `muster dev` and `scheduler`.
+//! `muster serve`: start a server. Also the server of `muster dev`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clap::Parser;
 use muster_agent::Cluster;
 use muster_server::config::{Config, RawConfig};
 use muster_server::policies::Interpreter;
@@ -14,7 +12,7 @@ use muster_server::whatif::WhatIfReplay;
 use muster_sim::whatif::WhatIfSimulator;
 use tracing::warn;
 
-use super::{CommandResult, ExitStatus, config, dev};
+use super::{CommandResult, ExitStatus, config};
 use crate::error::CliError;
 use crate::interpreter::StarlarkInterpreter;
 use crate::output;
@@ -54,15 +52,6 @@ pub struct ServerArgs {
     pub new_cluster: bool,
 }
 
-/// `scheduler`, the server of the commissioning document: its flags, and simulated GPUs, so that the document's
-/// walk-through works on any machine.
-#[derive(Debug, Parser)]
-#[command(name = "scheduler", version, about = "GPU scheduler: the server of muster under its former name")]
-struct SchedulerArgs {
-    #[command(flatten)]
-    common: ServerArgs,
-}
-
 impl ServerArgs {
     /// The flags as configuration keys.
     pub fn flags(&self) -> RawConfig {
@@ -97,11 +86,6 @@ pub fn run(args: Args) -> CommandResult {
     show_first_token(&running, &config)?;
     output::print_stdout(&format!("muster serves {}\n", running.url()))?;
     wait_until_stopped(running)
-}
-
-pub fn run_as_scheduler(words: &[OsString]) -> CommandResult {
-    let args = SchedulerArgs::parse_from(words).common;
-    dev::run(dev::Args::from(args))
 }
 
 /// The simulated cluster of the configuration.

@@ -103,9 +103,11 @@ fn time_fields(card: Card, summary: &JobSummary) -> Card {
 fn spec_fields(card: Card, job: &Job) -> Card {
     card.field("requests", joined_lines(job.tasks.iter().map(task_line)))
         .field("topology", topology_text(job))
+        .field_if_some("early signal", job.early_signal.clone())
         .field("after", job.after.join(" "))
         .field_if_some("not before", job.summary.start_after.as_deref().map(units::localize_timestamps))
         .field_if_some("image", job.image.clone())
+        .field_if_some("mounts", Some(job.mounts.join(" ")).filter(|mounts| !mounts.is_empty()))
         .field("command", command_line(job))
         .field_if_some("script", job.script.clone())
         .field_if_some("directory", job.directory.clone())

@@ -20,7 +20,7 @@ pub struct Args {
     #[command(flatten)]
     job: JobArgs,
     /// Idempotency key: a repeated submission with the same key creates no second job [default: random]
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]
     show: ShowArgs,

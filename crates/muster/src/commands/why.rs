@@ -1,5 +1,5 @@
-//! `muster why`: why a job waits (verdict, position, forecast, remedies); for a running job its placement, for an ended
-//! job its phases.
+//! `muster why`: why a job waits (verdict, position, start range, remedies); for a running job its placement, for an
+//! ended job its phases.
 
 use muster_protocol::explain::{ExpectedStart, HoldingJob, JobExplanation, JobPhase, WaitNote};
 
@@ -195,8 +195,10 @@ fn advice_line(why: &JobExplanation) -> Option<String> {
         ),
         "PolicyLimit" => format!("`muster ps --tenant {tenant}` lists the jobs that hold its GPUs"),
         "NodeHealth" => "`muster node ls` shows which nodes are out of service and why".to_string(),
+        "LostNode" | "FencePending" => "`muster node ls` shows which nodes are silent, and since when".to_string(),
+        "Unkillable" => "`muster node show NODE`; a reboot of the node ends the processes".to_string(),
         "Held" => format!("`muster release {job}`"),
-        "Dependency" => "`muster show` the jobs it waits for".to_string(),
+        "Dependency" => "`muster show JOB` shows each job that this job depends on".to_string(),
         "Infeasible" => {
             format!("`muster cancel {job}`, and submit a job that fits the GPUs of `muster gpus`")
         }

@@ -4,11 +4,13 @@
 
 #![allow(clippy::unwrap_used)] // A panic fails the test, as intended.
 
+mod agents;
 mod console;
 mod coverage;
 mod criteria;
 mod dist;
 mod docs;
+mod exec;
 mod expect;
 mod hostile;
 mod http;

@@ -338,7 +338,7 @@ fn tenant_policies_apply_only_to_the_tenants_own_jobs() {
     assert_eq!(session.policy_workers(), 0, "no policy was called yet");
     write_policies(&session, &[("rules.gsky", RULES)]);
     let refused = session.run_refused("policy apply mine --tenant red");
-    assert!(refused.contains("register nothing") && refused.contains("the pool `cold`"), "{refused}");
+    assert!(refused.contains("may not register") && refused.contains("the pool `cold`"), "{refused}");
     write_policies(&session, &[("red.gsky", RED)]);
     let applied = session.run_ok("policy apply mine --tenant red");
     assert!(applied.contains("active for tenant red: 1 file; hooks admit, priority"), "{applied}");
@@ -470,7 +470,7 @@ fn a_policy_limit_covers_a_tenant_and_its_subtree() {
 
     // No job of blue waits, so its limit is unknown until the dry run asks for it.
     let plan = session.run_stdout("plan --tenant blue --gpus 2 -- work");
-    let reason = "PolicyLimit: a policy limits tenant `lab` to 4 GPUs; it holds 3 and the job requests 2";
+    let reason = "PolicyLimit: a policy limits tenant `lab` to 4 GPUs; the tenant holds 3 and the job requests 2";
     assert!(plan.contains("waits") && plan.contains(reason), "{plan}");
     let second = submit(&session, &format!("--tenant blue --gpus 2 {long}"));
     let why = session.wait_for_output(&format!("why {second}"), reason);
@@ -489,7 +489,7 @@ fn a_policy_limit_covers_a_tenant_and_its_subtree() {
         session.wait_for_output(&format!("show {job}"), "Running");
     }
     let third = submit(&session, &format!("--tenant red --gpus 1 --pool all {long}"));
-    let reason = "a policy limits tenant `lab` to 2 GPUs of pool `all`; it holds 2 and the job requests 1";
+    let reason = "a policy limits tenant `lab` to 2 GPUs of pool `all`; the tenant holds 2 and the job requests 1";
     session.wait_for_output(&format!("why {third}"), reason);
     let plain = submit(&session, &format!("--tenant red --gpus 1 {long}"));
     session.wait_for_output(&format!("show {plain}"), "Running");

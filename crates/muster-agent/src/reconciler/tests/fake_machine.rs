@@ -6,8 +6,8 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::error::AgentError;
-use crate::machine::{AttemptKey, Machine};
-use crate::records::{ExitRecord, LaunchIntent, LaunchLock, ShimRecord, StopRecord};
+use crate::machine::{AttemptKey, EpilogStatus, Machine};
+use crate::records::{ExitRecord, LaunchIntent, LaunchLock, SelfFence, ShimRecord, SignalRecord, StopRecord};
 
 /// The records of one attempt.
 #[derive(Debug, Default)]
@@ -28,9 +28,25 @@ pub struct FakeMachine {
     pub launches: Vec<AttemptKey>,
     /// Every attempt of which processes were killed.
     pub killed: Vec<AttemptKey>,
+    /// SIGKILL ends no process.
+    pub is_unkillable: bool,
+    /// What the shim could not kill.
+    pub unkillable_by_shim: Option<String>,
+    /// The programs after each attempt; `None` without any.
+    pub epilog: Option<EpilogStatus>,
+    /// Every start of them.
+    pub epilogs: Vec<AttemptKey>,
+    /// The early signals that were handed to shims.
+    pub signals: Vec<i32>,
     /// Every write fails.
     pub is_disk_full: bool,
     pub fails_to_start_shims: bool,
+    /// How often the status of an attempt was read.
+    pub looks: usize,
+    /// The attempts of which the test says that they may have changed.
+    pub changed: Vec<AttemptKey>,
+    /// The renewals that were sent to shims.
+    pub renewals: Vec<SelfFence>,
     /// The names of records that cannot be parsed.
     pub corrupt_records: BTreeSet<&'static str>,
 }
@@ -46,17 +62,25 @@ impl FakeMachine {
 
     /// The tasks end, and the shim writes the exit record and exits.
     pub fn finish_attempt(&mut self, key: &AttemptKey, exit: ExitRecord) {
+        self.finish_attempt_silently(key, exit);
+        self.changed.push(key.clone());
+    }
+
+    /// The same, but the event is lost.
+    pub fn finish_attempt_silently(&mut self, key: &AttemptKey, exit: ExitRecord) {
         self.attempt_dir(key).exit = Some(exit);
-        self.lose_shim(key);
+        self.live_shims.retain(|_, of| of != key);
     }
 
     /// The shim ends without an exit record.
     pub fn lose_shim(&mut self, key: &AttemptKey) {
+        self.changed.push(key.clone());
         self.live_shims.retain(|_, of| of != key);
     }
 
     /// Deletes every attempt directory; processes keep running.
     pub fn lose_records(&mut self) {
+        self.changed.extend(self.attempt_dirs.keys().cloned());
         self.attempt_dirs.clear();
     }
 
@@ -110,6 +134,7 @@ impl Machine for FakeMachine {
     }
 
     fn exit_record(&mut self, key: &AttemptKey) -> Result<Option<ExitRecord>, AgentError> {
+        self.looks += 1;
         let found = self.attempt_dir(key).exit.clone();
         self.read_record("exit", found)
     }
@@ -155,6 +180,18 @@ impl Machine for FakeMachine {
         Ok(is_free)
     }
 
+    fn take_changed_attempts(&mut self) -> Vec<AttemptKey> {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn watch_shim(&mut self, _: &AttemptKey, _: &ShimRecord) -> bool {
+        false
+    }
+
+    fn renew_self_fence(&mut self, _: &AttemptKey, renewal: &SelfFence) {
+        self.renewals.push(*renewal);
+    }
+
     fn write_stop_record(&mut self, key: &AttemptKey, stop: &StopRecord) -> Result<(), AgentError> {
         self.check_disk_space("stop")?;
         self.attempt_dir(key).stop = Some(stop.clone());
@@ -166,7 +203,30 @@ impl Machine for FakeMachine {
         if is_first {
             self.killed.push(key.clone());
         }
-        Ok(usize::from(is_first))
+        Ok(usize::from(is_first || self.is_unkillable))
+    }
+
+    fn deliver_signal(&mut self, _: &AttemptKey, signal: &SignalRecord) -> Result<(), AgentError> {
+        self.signals.push(signal.signal);
+        Ok(())
+    }
+
+    fn unkillable_processes(&mut self, _: &AttemptKey) -> Option<String> {
+        self.unkillable_by_shim.clone()
+    }
+
+    fn describe_attempt_processes(&mut self, _: &AttemptKey, _: Option<&ShimRecord>) -> String {
+        "pid 7 (cp) in state D".to_string()
+    }
+
+    fn epilog_status(&mut self, _: &AttemptKey) -> Result<EpilogStatus, AgentError> {
+        Ok(self.epilog.clone().unwrap_or(EpilogStatus::NotOwed))
+    }
+
+    fn start_epilog(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
+        self.epilogs.push(key.clone());
+        self.epilog = Some(EpilogStatus::Running);
+        Ok(())
     }
 
     fn kill_shim(&mut self, shim: &ShimRecord) {

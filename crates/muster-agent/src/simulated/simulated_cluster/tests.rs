@@ -1,11 +1,12 @@
 use super::*;
 use crate::cluster::Cluster;
 use crate::test_fixtures::order;
+use muster_protocol::agent::Report;
 use muster_protocol::agent::{AttemptOrder, StopOrder};
 
 fn orders(generation: u64, attempts: Vec<AttemptOrder>) -> SimulatedInput {
     let (node, incarnation) = ("gpu01".to_string(), String::new());
-    SimulatedInput::Orders(Orders { node, incarnation, epoch: 1, generation, attempts, pools: Vec::new() })
+    SimulatedInput::Orders(Orders { node, incarnation, epoch: 1, generation, attempts, nonce: 0, pools: Vec::new() })
 }
 
 /// One health check at the start, and then none for an hour.
@@ -44,6 +45,7 @@ fn describe_effect(effect: &SimulatedEffect) -> Option<String> {
         }
         SimulatedEffect::SendReport(Report::Registered(_) | Report::Heartbeat { .. })
         | SimulatedEffect::WriteLog(_) => None,
+        SimulatedEffect::SendReport(other) => Some(format!("{other:?}")),
     }
 }
 
@@ -66,6 +68,7 @@ fn every_node_registers_and_then_sends_heartbeats() {
             epoch: 1,
             generation: 1,
             attempts: Vec::new(),
+            nonce: 0,
             pools: Vec::new(),
         };
         cluster.step(1_600, SimulatedInput::Orders(known));

@@ -23,9 +23,9 @@ const TABLES: [&MigTable; 10] = [
 /// Parses a layout: `3g.71gb@0 1g.18gb@4`.
 fn layout(table: &MigTable, written: &str) -> MigLayout {
     let instance = |word: &str| {
-        let (name, start) = word.split_once('@').expect("a profile and a place");
+        let (name, start) = word.split_once('@').expect("a profile and a start");
         let profile = table.profile(name).expect("a profile of the table");
-        Instance { start: start.parse().expect("a place"), profile }
+        Instance { start: start.parse().expect("a start"), profile }
     };
     written.split_whitespace().map(instance).collect()
 }
@@ -49,7 +49,7 @@ fn all_legal(table: &MigTable) -> Vec<MigLayout> {
 }
 
 #[test]
-fn the_h200_is_as_recorded() {
+fn h200_profiles_match_recorded_nvidia_smi_output() {
     // Name, id, instances, GiB and multiprocessors as `-lgip` printed them, starts as `-lgipp` did.
     let recorded = [
         "MIG 1g.18gb 19 7/7 16.00 16 {0,1,2,3,4,5,6}:1",
@@ -73,7 +73,7 @@ fn the_h200_is_as_recorded() {
 }
 
 #[test]
-fn profiles_are_what_their_names_say() {
+fn profile_names_match_their_compute_and_memory() {
     for profile in TABLES.iter().flat_map(|table| table.profiles) {
         let (compute, memory) = profile.name.split_once("g.").unwrap();
         assert_eq!(compute, profile.compute_slices.to_string(), "{}", profile.name);
@@ -84,14 +84,14 @@ fn profiles_are_what_their_names_say() {
 }
 
 #[test]
-fn an_a100_has_the_nineteen_layouts_of_the_guide() {
+fn an_a100_has_the_19_layouts_of_the_mig_user_guide() {
     let classic = ["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"].map(|name| named(&A100_40GB, name));
     let is_classic = |layout: &MigLayout| layout.instances().iter().all(|each| classic.contains(&each.profile));
     assert_eq!(A100_40GB.layouts().into_iter().filter(is_classic).count(), 19);
 }
 
 #[test]
-fn known_layouts_of_an_a100() {
+fn known_a100_layouts_are_legal_or_refused_with_the_reason() {
     let legal = [
         "3g.40gb@0 3g.40gb@4",
         "4g.40gb@0 3g.40gb@4",
@@ -117,7 +117,7 @@ fn known_layouts_of_an_a100() {
 }
 
 #[test]
-fn illegal_in_rarer_ways() {
+fn unknown_profiles_two_media_extensions_and_excess_compute_are_illegal() {
     let unknown = MigLayout::from(vec![Instance { start: 0, profile: 9 }]);
     assert_eq!(H200_141GB.is_legal(&unknown), Err(IllegalLayout::UnknownProfile { profile: 9 }));
     assert_eq!(H200_141GB.free_starts(&MigLayout::default(), 9).count(), 0);
@@ -126,14 +126,14 @@ fn illegal_in_rarer_ways() {
     assert_eq!(A30_24GB.is_legal(&both), Err(IllegalLayout::TwoMediaExtensions));
 
     // In every real table memory slices run out before compute slices.
-    let poor = MigTable { compute_slices: 6, ..H200_141GB };
-    let full = layout(&poor, "4g.71gb@0 3g.71gb@4");
-    assert_eq!(poor.is_legal(&full), Err(IllegalLayout::TooManyComputeSlices { wanted: 7, most: 6 }));
-    assert_eq!(poor.free_starts(&layout(&poor, "4g.71gb@0"), named(&poor, "3g.71gb")).count(), 0);
+    let few_slices = MigTable { compute_slices: 6, ..H200_141GB };
+    let full = layout(&few_slices, "4g.71gb@0 3g.71gb@4");
+    assert_eq!(few_slices.is_legal(&full), Err(IllegalLayout::TooManyComputeSlices { wanted: 7, most: 6 }));
+    assert_eq!(few_slices.free_starts(&layout(&few_slices, "4g.71gb@0"), named(&few_slices, "3g.71gb")).count(), 0);
 }
 
 #[test]
-fn the_largest_of_each_kind_fit() {
+fn each_profile_fits_exactly_its_maximum_instances() {
     for table in TABLES {
         for (index, profile) in (0..).zip(table.profiles) {
             let most = u32::from(profile.instances_max);
@@ -144,7 +144,7 @@ fn the_largest_of_each_kind_fit() {
 }
 
 #[test]
-fn layouts_are_legal_full_and_hold_every_legal_one() {
+fn layouts_are_exactly_the_maximal_legal_ones() {
     for table in TABLES {
         let full = table.layouts();
         assert!(full.is_sorted() && full.iter().collect::<BTreeSet<_>>().len() == full.len());
@@ -161,7 +161,7 @@ fn layouts_are_legal_full_and_hold_every_legal_one() {
 }
 
 #[test]
-fn small_instances_lie_where_they_spoil_least() {
+fn best_start_leaves_most_further_placements() {
     let table = &H200_141GB;
     let cases = [
         ("", "1g.18gb", Some(6)),
@@ -183,7 +183,7 @@ fn small_instances_lie_where_they_spoil_least() {
 }
 
 #[test]
-fn the_smallest_profile_that_is_enough() {
+fn smallest_profile_has_enough_memory_and_compute() {
     let cases: [(&MigTable, u64, u32, Option<&str>); 9] = [
         (&H200_141GB, 0, 0, Some("1g.18gb")),
         (&H200_141GB, 16_384, 122, Some("1g.18gb")),
@@ -207,7 +207,7 @@ fn the_smallest_profile_that_is_enough() {
 }
 
 #[test]
-fn wanted_instances_are_added_beside_those_kept() {
+fn requested_instances_are_added_to_the_kept_ones() {
     let table = &H200_141GB;
     let [one, two, three] = ["1g.18gb", "2g.35gb", "3g.71gb"].map(|name| named(table, name));
     let keep = layout(table, "1g.18gb@2");
@@ -269,18 +269,18 @@ proptest! {
 
     /// `layout_for` finds a layout exactly if one exists; it contains `keep` and the wanted instances.
     #[test]
-    fn a_layout_is_found_where_there_is_one(
+    fn a_layout_is_found_exactly_if_one_exists(
         (table, keep) in any_legal(),
         wanted in proptest::collection::vec((0_u8..7, 0_u32..3), 0..3),
     ) {
         let count = |layout: &MigLayout, profile: u8| {
             layout.instances().iter().filter(|each| each.profile == profile).count() as u32
         };
-        let asked = |profile: u8| -> u32 {
+        let requested = |profile: u8| -> u32 {
             wanted.iter().filter(|(each, _)| *each == profile).map(|(_, count)| count).sum()
         };
         let serves = |layout: &MigLayout| {
-            layout.contains(&keep) && (0..7).all(|each| count(layout, each) == count(&keep, each) + asked(each))
+            layout.contains(&keep) && (0..7).all(|each| count(layout, each) == count(&keep, each) + requested(each))
         };
         match table.layout_for(&keep, &wanted) {
             Some(found) => prop_assert!(serves(&found) && table.is_legal(&found).is_ok()),

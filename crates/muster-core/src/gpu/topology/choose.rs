@@ -1,9 +1,9 @@
 //! Device selection by topology: the best set of free devices for a task, in the order defined by [`DeviceSetRank`].
 //!
-//! The search is exact: it returns the minimum over all sets. Three measures keep it cheap. Sets within one NUMA node
-//! are tried first, then sets within one socket, and the search stops when no wider set can be better. Interchangeable
-//! devices are enumerated by count, not one by one. The expensive part of a rank is computed only for sets whose cheap
-//! part is no worse than that of the best set so far.
+//! The search is exact in a region of at most `SETS_TRIED_MAX` sets, and greedy in a larger one. Three measures keep
+//! it cheap. Sets within one NUMA node are tried first, then sets within one socket, and the search stops when no wider
+//! set can be better. Interchangeable devices are enumerated by count, not one by one. The expensive part of a rank is
+//! computed only for sets whose cheap part is no worse than that of the best set so far.
 
 use super::{Locality, LocalityRequirement, NodeTopology, Nvlink, ones};
 

@@ -57,7 +57,7 @@ const NVLINK: LocalityRequirement = LocalityRequirement { same_numa: false, nvli
 const ANY: LocalityRequirement = LocalityRequirement { same_numa: false, nvlink: Nvlink::Welcome };
 
 #[test]
-fn closeness_is_told_by_the_smallest_part_that_holds_all() {
+fn locality_is_the_smallest_domain_that_contains_all_devices() {
     let cases = [
         (meshed(), 0, Locality::Single),
         (meshed(), 0b1000_0000, Locality::Single),
@@ -76,7 +76,7 @@ fn closeness_is_told_by_the_smallest_part_that_holds_all() {
 }
 
 #[test]
-fn a_socket_may_be_joined_by_nvlink() {
+fn devices_of_one_socket_may_be_joined_by_nvlink() {
     let devices = [(Some(0), None, &[1][..]), (Some(1), None, &[]), (Some(2), None, &[])];
     let node = topology(&devices, &[0, 0, 1]);
     assert_eq!(node.locality(0b011), Locality::NvlinkSocket, "a link that one side reports is a link");
@@ -84,7 +84,7 @@ fn a_socket_may_be_joined_by_nvlink() {
 }
 
 #[test]
-fn what_a_device_says_of_its_socket_comes_before_what_its_numa_node_says() {
+fn the_socket_of_a_device_overrides_that_of_its_numa_node() {
     let (mut gpus, mut numa_nodes) = facts(&[(Some(0), None, &[]), (Some(1), None, &[])], &[0, 0]);
     assert_eq!(NodeTopology::of(&gpus, &numa_nodes).locality(0b11), Locality::Socket);
     gpus[1].socket = Some(7);
@@ -95,7 +95,7 @@ fn what_a_device_says_of_its_socket_comes_before_what_its_numa_node_says() {
 }
 
 #[test]
-fn what_is_not_known_keeps_nobody_apart() {
+fn devices_of_unknown_topology_count_as_one_numa_node() {
     let node = topology(&[(None, None, &[][..]); 8], &[]);
     assert_eq!(node.locality(0xff), Locality::Numa);
     assert_eq!(node.numa_nodes(0xff), [0; 0]);
@@ -104,20 +104,20 @@ fn what_is_not_known_keeps_nobody_apart() {
 }
 
 #[test]
-fn links_to_nowhere_and_to_itself_are_none() {
+fn invalid_nvlink_peers_are_ignored() {
     let node = topology(&[(None, None, &[0, 9, 200]), (None, None, &[1])], &[]);
     assert_eq!(node.locality(0b11), Locality::Numa);
 }
 
 #[test]
-fn the_numa_nodes_of_devices() {
+fn known_numa_nodes_of_devices_are_listed_in_order() {
     let node = topology(&[(Some(3), None, &[]), (None, None, &[]), (Some(1), None, &[])], &[]);
     assert_eq!(node.numa_nodes(0b111), [1, 3]);
     assert_eq!(node.numa_nodes(0b011), [3]);
 }
 
 #[test]
-fn the_most_that_can_be_had() {
+fn most_is_the_largest_set_that_meets_the_requirement() {
     assert_eq!(meshed().most(0b0111_0111, SAME_NUMA), 3);
     assert_eq!(meshed().most(0b0111_0111, NVLINK), 6);
     assert_eq!(bridged_across().most(0b1111, NVLINK), 2);
@@ -126,7 +126,7 @@ fn the_most_that_can_be_had() {
 }
 
 #[test]
-fn choices_by_hand() {
+fn chosen_devices_are_close_and_fragment_least() {
     let cases = [
         // A set on one switch is closer than a set on two.
         (meshed(), 0b1111_1110, 2, ANY, Some(0b0000_1100)),
@@ -164,7 +164,7 @@ fn choices_by_hand() {
 }
 
 #[test]
-fn devices_without_a_difference_are_counted_not_told_apart() {
+fn interchangeable_devices_form_one_class() {
     assert_eq!(meshed().classes, [0b11, 0b1100, 0b11_0000, 0b1100_0000]);
     assert_eq!(quartered().classes, [0b11, 0b1100, 0b11_0000, 0b1100_0000]);
     assert_eq!(bridged_across().classes, [1, 2, 4, 8]);
@@ -173,7 +173,7 @@ fn devices_without_a_difference_are_counted_not_told_apart() {
 
 /// 32 switches with two devices each: more sets of twenty exist than `SETS_TRIED_MAX`.
 #[test]
-fn a_board_that_is_too_rich_is_filled_switch_by_switch() {
+fn beyond_the_search_limit_devices_are_chosen_switch_by_switch() {
     let device = |index: u32| (Some(0), Some(index / 2), &[][..]);
     let node = topology(&(0..64).map(device).collect::<Vec<_>>(), &[]);
     let broken = 0b0101;
@@ -183,10 +183,10 @@ fn a_board_that_is_too_rich_is_filled_switch_by_switch() {
 }
 
 #[test]
-fn equal_machines_are_wired_equally() {
+fn topologies_that_differ_only_in_switch_numbers_are_equal() {
     assert_eq!(meshed(), meshed());
     let device = |index: u32| (Some(index / 4), Some(9 - index / 2), &[0, 1, 2, 3, 4, 5, 6, 7][..]);
-    let counted_backwards = topology(&(0..8).map(device).collect::<Vec<_>>(), &[]);
-    assert_eq!(meshed(), counted_backwards);
+    let renumbered = topology(&(0..8).map(device).collect::<Vec<_>>(), &[]);
+    assert_eq!(meshed(), renumbered);
     assert!(meshed() != quartered() && meshed().cmp(&quartered()) != std::cmp::Ordering::Equal);
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::gpu::gpu_share::Share;
 use crate::ids::{GpuId, JobId, NodeId};
 use crate::objects::demand::Demand;
-use crate::objects::job::{Exit, JobSpec};
+use crate::objects::job::{Exit, JobSpec, PlacedTask};
 use crate::objects::score::Score;
+use crate::objects::settings::Settings;
 use crate::time::{SECOND, Timestamp};
 
 /// The remaining grace of an attempt that has saved its work, so that it can still exit in order.
@@ -40,6 +40,10 @@ pub struct Attempt {
     /// Power limit that policies set for each of its GPUs at its placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milliwatts_max: Option<u64>,
+    /// Set if its nodes end it by themselves when no leader hears them. Recorded with the attempt, so that a later
+    /// change of the settings never applies to what its nodes were told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub self_fence: Option<SelfFence>,
     /// Its leases are charged from here.
     pub placed_at: Timestamp,
     /// When all its nodes had reported running processes.
@@ -52,31 +56,44 @@ pub struct Attempt {
     pub stopping: Option<Stopping>,
     #[serde(default)]
     pub reports: NodeReports,
+    /// When its tasks were ordered to get the early signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signalled_at: Option<Timestamp>,
+    /// Processes that survive SIGKILL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unkillable: Option<Box<Unkillable>>,
+}
+
+/// Processes of an attempt that survive SIGKILL, on the first node that reported such.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unkillable {
+    pub node: NodeId,
+    /// Pids, commands and states, for people.
+    pub processes: String,
+    pub since: Timestamp,
 }
 
 impl Attempt {
-    /// A newly placed attempt, with its number and leader epoch, and without reports.
-    pub(crate) fn placed(
-        (number, epoch): (u32, u64),
-        (effective, expected_ms): (Option<i64>, Option<i64>),
-        tasks: &[PlacedTask],
-        placed_at: Timestamp,
-    ) -> Attempt {
+    /// A newly placed attempt without reports, priority, runtime estimate and score. `epoch` is the leader epoch.
+    pub(crate) fn placed(number: u32, epoch: u64, tasks: &[PlacedTask], placed_at: Timestamp) -> Attempt {
         Attempt {
             number,
             epoch,
-            effective_priority: effective,
-            expected_ms,
+            effective_priority: None,
+            expected_ms: None,
             revocable: false,
             score: None,
             tasks: tasks.to_vec(),
             milliwatts: 0,
             gpu_milliwatts_max: None,
+            self_fence: None,
             placed_at,
             started_at: None,
             saved_at: None,
             stopping: None,
             reports: NodeReports::default(),
+            signalled_at: None,
+            unkillable: None,
         }
     }
 
@@ -101,6 +118,12 @@ impl Attempt {
         self.tasks.iter().map(PlacedTask::gpu_milli).sum()
     }
 
+    /// True if its tasks on a node have not ended, as far as is known.
+    pub fn has_open_part(&self, node: &NodeId) -> bool {
+        let is_on_node = self.tasks.iter().any(|task| task.node == *node);
+        is_on_node && !matches!(self.reports.get(node), Some(NodeReport::Ended { .. }))
+    }
+
     pub fn nodes(&self) -> BTreeSet<NodeId> {
         self.tasks.iter().map(|task| task.node.clone()).collect()
     }
@@ -112,6 +135,28 @@ impl Attempt {
             (None, Some(_)) => "Running",
             (None, None) => "Starting",
         }
+    }
+}
+
+/// When the processes of an attempt on a silent node are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelfFence {
+    /// The node kills the attempt this long after it sent the last heartbeat that a leader acknowledged.
+    pub after_ms: i64,
+    /// A node that the leader has not heard for this long has provably done so.
+    pub proven_after_ms: i64,
+}
+
+impl SelfFence {
+    /// The deadline and its proof under these settings: the deadline by a clock that is too slow, the grace of the
+    /// processes, and a margin. `None` if self-fencing is disabled.
+    pub(crate) fn of(settings: &Settings) -> Option<SelfFence> {
+        let after_ms = settings.self_fence_ms;
+        let drift_ms = after_ms.saturating_mul(settings.fence_drift_per_mille).div_euclid(1_000);
+        let longest_ms = after_ms.saturating_add(drift_ms).saturating_add(1);
+        let proven_after_ms =
+            longest_ms.saturating_add(settings.stop_grace_ms).saturating_add(settings.fence_margin_ms);
+        (after_ms > 0).then_some(SelfFence { after_ms, proven_after_ms })
     }
 }
 
@@ -186,37 +231,6 @@ impl StopCause {
     }
 }
 
-/// A task with its node and GPUs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlacedTask {
-    /// Rank within the gang, from 0.
-    pub rank: u32,
-    /// Index of its task group in `JobSpec::tasks`.
-    pub group: u32,
-    pub node: NodeId,
-    pub gpus: Vec<u8>,
-    /// Its share of the device; `None` for whole devices.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<Box<Share>>,
-}
-
-impl PlacedTask {
-    /// Thousandths of each of its devices that it holds.
-    pub fn milli_each(&self) -> u64 {
-        self.share.as_ref().map_or(1_000, |share| u64::from(share.compute_milli))
-    }
-
-    /// GPUs it holds in thousandths, shares counted in part.
-    pub fn gpu_milli(&self) -> u64 {
-        self.milli_each() * self.gpus.len() as u64
-    }
-
-    /// Its devices, each with its node.
-    pub fn devices(&self) -> impl Iterator<Item = (&NodeId, u8)> {
-        self.gpus.iter().map(|gpu| (&self.node, *gpu))
-    }
-}
-
 /// The report of each node, sorted by node. Most attempts run on one node, for which a map would waste memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<NodeId, NodeReport>", into = "BTreeMap<NodeId, NodeReport>")]
@@ -270,10 +284,13 @@ pub enum NodeReport {
     /// The processes are gone.
     Ended {
         exit: Exit,
-        /// They had been ordered to stop before.
+        /// The processes had been ordered to stop before.
         stopped: bool,
-        /// When they were gone, if the node knows.
+        /// When the processes were gone, if the node knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended_at: Option<Timestamp>,
+        /// The prolog of the node failed, so no task ran there.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        prolog_failed: bool,
     },
 }

@@ -8,17 +8,26 @@ use crate::objects::job::DependencyWhen;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "exit", rename_all = "kebab-case")]
 pub enum Exit {
-    /// They exited by themselves.
+    /// The processes exited by themselves.
     Code {
         code: i32,
     },
     Signal {
         signal: i32,
     },
+    /// The kernel killed a task because it used more memory than its limit.
+    OutOfMemory {
+        limit_mib: u64,
+    },
     NotStarted {
         why: String,
     },
-    /// They are gone, and the exit status was not observed. It is never reported as a made-up code.
+    /// The processes were never started because of the job itself, for example its working directory: every start would
+    /// fail in the same way.
+    InvalidJob {
+        why: String,
+    },
+    /// The processes are gone, and their exit status was not observed. No exit code is made up.
     Unknown {
         why: String,
     },

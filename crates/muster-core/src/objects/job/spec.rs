@@ -38,6 +38,9 @@ pub struct JobSpec {
     /// The attempt is stopped when it has run this long.
     #[serde(default)]
     pub time_limit_ms: Option<i64>,
+    /// The signal that the tasks get before the time limit ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early_signal: Option<EarlySignal>,
     #[serde(default)]
     pub restart: RestartRule,
     #[serde(default)]
@@ -66,6 +69,33 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// A job that asks for its tasks and nothing else: priority 100, no limits, the default rules, nothing to run.
+    pub fn new(name: &str, tenant: TenantId, user: &str, tasks: Vec<TaskGroup>) -> JobSpec {
+        JobSpec {
+            name: name.to_string(),
+            tenant,
+            user: user.to_string(),
+            priority: 100,
+            tasks,
+            topology: Topology::Any,
+            allow_cross_numa: None,
+            prefer_nvlink: false,
+            gang_scheduling: None,
+            time_limit_ms: None,
+            early_signal: None,
+            restart: RestartRule::default(),
+            on_node_lost: OnNodeLost::Wait,
+            checkpoint: None,
+            after: Vec::new(),
+            start_after: None,
+            pool: None,
+            node_labels: BTreeMap::new(),
+            run: Run::default(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
     /// GPUs of all tasks; a share of a GPU counts as one.
     pub fn gpus(&self) -> u32 {
         self.tasks.iter().map(|group| group.count.saturating_mul(group.each.gpus)).sum()
@@ -99,6 +129,15 @@ impl JobSpec {
     pub fn is_elastic(&self) -> bool {
         self.tasks.iter().any(|group| group.count_most() > group.count)
     }
+}
+
+/// A signal that tells the tasks that their time limit ends soon. Slurm: `--signal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlySignal {
+    /// Number of the signal.
+    pub signal: i32,
+    /// How long before the end of the time limit it is sent.
+    pub before_ms: i64,
 }
 
 /// Tasks of a gang with the same resources, for example sixteen workers.
@@ -226,9 +265,10 @@ pub enum OnNodeLost {
     /// The attempt may still run there: the job waits until the node is fenced or returns.
     #[default]
     Wait,
-    /// The attempt stops itself at its fence deadline, then the job starts elsewhere.
+    /// The node kills the attempt when it loses the leader; the job is requeued once that has provably happened, or
+    /// once an operator has fenced the node.
     Requeue,
-    /// The job starts elsewhere at once; two copies may run.
+    /// The job is requeued as soon as the node is unreachable. Two copies of the job may run.
     RequeueUnsafe,
 }
 
@@ -276,6 +316,20 @@ pub struct Run {
     pub env: BTreeMap<String, String>,
     #[serde(default)]
     pub directory: Option<String>,
+    /// What the container of a job with an image sees of the machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+}
+
+/// A directory or file of the machine that a container sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Path on the machine.
+    pub source: String,
+    /// Path in the container.
+    pub target: String,
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 impl Topology {

@@ -6,7 +6,7 @@ use crate::ids::{JobId, NodeId};
 
 /// The answer of the hook `admit`: whether a job is accepted, and whether it may start now.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(tag = "word", rename_all = "kebab-case")]
+#[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Admission {
     #[default]
     Yes,

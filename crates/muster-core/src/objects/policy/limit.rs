@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_limits_the_least_of_each_counts() {
+    fn combined_limits_are_the_minimum_of_each() {
         let one = limit(Some(8_000), &[("fast", 4_000), ("cool", 1_000)]);
         let other = limit(Some(7_500), &[("fast", 6_000), ("any", 0)]);
         let both = limit(Some(7_500), &[("fast", 4_000), ("cool", 1_000), ("any", 0)]);

@@ -13,11 +13,11 @@ pub const RETRY_WAIT_MS_MAX: i64 = DAY;
 /// Whether a job restarts after a failure. The job's own restart rule has already allowed it: a policy can only
 /// restrict.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(tag = "word", rename_all = "kebab-case")]
+#[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Retry {
     /// As the job's own rule says.
     #[default]
-    AsAsked,
+    ByRestartRule,
     /// As the job's own rule says, but not before this delay has passed.
     After { wait_ms: i64 },
     No {
@@ -30,7 +30,7 @@ impl Retry {
     /// The stricter of both: a refusal, the first of two; else the longer delay.
     pub fn and(self, other: Retry) -> Retry {
         match (&self, &other) {
-            (Retry::No { .. }, _) | (_, Retry::AsAsked) => self,
+            (Retry::No { .. }, _) | (_, Retry::ByRestartRule) => self,
             (Retry::After { wait_ms: one }, Retry::After { wait_ms: another }) if one >= another => self,
             _ => other,
         }
@@ -40,7 +40,7 @@ impl Retry {
     pub fn wakes_at(&self, planned: Timestamp, now: Timestamp) -> Timestamp {
         match self {
             Retry::After { wait_ms } => planned.max(now.plus((*wait_ms).clamp(0, RETRY_WAIT_MS_MAX))),
-            Retry::AsAsked | Retry::No { .. } => planned,
+            Retry::ByRestartRule | Retry::No { .. } => planned,
         }
     }
 }

@@ -60,7 +60,7 @@ impl PowerPolicy {
 
     /// The spelling in policies.
     pub fn as_str(self) -> &'static str {
-        PowerPolicy::ALL.iter().find(|(_, policy)| *policy == self).map_or("", |(word, _)| word)
+        PowerPolicy::ALL.iter().find(|(_, policy)| *policy == self).map_or("", |(spelling, _)| spelling)
     }
 }
 
@@ -83,7 +83,7 @@ pub enum TuningTarget {
 
 impl TuningTarget {
     /// The spelling in policies.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             TuningTarget::Clock => "clock",
             TuningTarget::Memory => "memory",
@@ -137,9 +137,9 @@ impl fmt::Display for Rule {
                 write!(f, "jobs are ordered by `{label}`: {}", values.join(", "))
             }
             Rule::Balance { metric, strategy } => {
-                write!(f, "{} {} first", word(strategy, &BalanceStrategy::ALL), word(metric, &Metric::ALL))
+                write!(f, "{} {} first", spelling(strategy, &BalanceStrategy::ALL), spelling(metric, &Metric::ALL))
             }
-            Rule::Distribution { strategy } => write!(f, "{}", word(strategy, &DistributionStrategy::ALL)),
+            Rule::Distribution { strategy } => write!(f, "{}", spelling(strategy, &DistributionStrategy::ALL)),
             Rule::Preemption { allow: false, .. } => f.write_str("no job is preempted"),
             Rule::Preemption { priority_threshold: Some(value), .. } => {
                 write!(f, "jobs that are `{value}` or more urgent are not preempted")
@@ -150,8 +150,8 @@ impl fmt::Display for Rule {
 }
 
 /// The spelling of a value in policies.
-fn word<T: PartialEq>(wanted: &T, all: &[(&'static str, T)]) -> &'static str {
-    all.iter().find(|(_, one)| one == wanted).map_or("", |(word, _)| word)
+fn spelling<T: PartialEq>(wanted: &T, all: &[(&'static str, T)]) -> &'static str {
+    all.iter().find(|(_, one)| one == wanted).map_or("", |(spelling, _)| spelling)
 }
 
 /// A metric by which devices are compared.
@@ -291,11 +291,11 @@ const NAME_BYTES_MAX: usize = 1_000;
 impl Rules {
     /// The first limit that the rules exceed, as a message. Policies are programs: a loop can register a million pools.
     pub fn excess(&self) -> Option<String> {
-        let over = |what: &str, count: usize, most: usize| {
-            (count > most).then(|| format!("{what} at most {most}, not {count}"))
+        let over = |what: &str, of: &str, count: usize, most: usize| {
+            (count > most).then(|| format!("{what} at most {most} {of}, not {count}"))
         };
-        over("pools: a bundle registers", self.pools.len(), POOLS_MAX)
-            .or_else(|| over("rulesets: a bundle registers", self.schedules.len(), RULESETS_MAX))
+        over("a bundle registers", "pools", self.pools.len(), POOLS_MAX)
+            .or_else(|| over("a bundle registers", "rulesets", self.schedules.len(), RULESETS_MAX))
             .or_else(|| self.pools.values().find_map(|pool| pool.excess(over)))
             .or_else(|| self.schedules.values().find_map(|ruleset| ruleset.excess(over)))
     }
@@ -313,13 +313,13 @@ impl Rules {
 }
 
 impl Pool {
-    fn excess(&self, over: impl Fn(&str, usize, usize) -> Option<String>) -> Option<String> {
+    fn excess(&self, over: impl Fn(&str, &str, usize, usize) -> Option<String>) -> Option<String> {
         let longest = self.gpu_types.iter().chain([&self.name]).map(String::len).max();
-        over("names of pools and models have bytes:", longest.unwrap_or(0), NAME_BYTES_MAX)
-            .or_else(|| over("models: a pool has", self.gpu_types.len(), MODELS_MAX))
-            .or_else(|| over("strategies: a pool has", self.opt_strategies.len(), STRATEGIES_MAX))
-            .or_else(|| over("checks: a pool has", self.health_checks.len(), STRATEGIES_MAX))
-            .or_else(|| over("values and letters: the fields of a pool have", self.fields_size(), FIELDS_MAX))
+        over("the name of a pool or model has", "bytes", longest.unwrap_or(0), NAME_BYTES_MAX)
+            .or_else(|| over("a pool has", "models", self.gpu_types.len(), MODELS_MAX))
+            .or_else(|| over("a pool has", "strategies", self.opt_strategies.len(), STRATEGIES_MAX))
+            .or_else(|| over("a pool has", "checks", self.health_checks.len(), STRATEGIES_MAX))
+            .or_else(|| over("the fields of a pool have", "values and bytes", self.fields_size(), FIELDS_MAX))
     }
 
     fn fields_size(&self) -> usize {
@@ -340,11 +340,11 @@ impl Fact {
 }
 
 impl Ruleset {
-    fn excess(&self, over: impl Fn(&str, usize, usize) -> Option<String>) -> Option<String> {
+    fn excess(&self, over: impl Fn(&str, &str, usize, usize) -> Option<String>) -> Option<String> {
         let values = |rule: &Rule| if let Rule::Priority { values, .. } = rule { values.len() } else { 0 };
-        over("names of rulesets have bytes:", self.name.len(), NAME_BYTES_MAX)
-            .or_else(|| over("rules: a ruleset has", self.rules.len(), RULES_MAX))
-            .or_else(|| over("values: the rules of a ruleset have", self.rules.iter().map(values).sum(), RULES_MAX))
+        over("the name of a ruleset has", "bytes", self.name.len(), NAME_BYTES_MAX)
+            .or_else(|| over("a ruleset has", "rules", self.rules.len(), RULES_MAX))
+            .or_else(|| over("the rules of a ruleset have", "values", self.rules.iter().map(values).sum(), RULES_MAX))
     }
 }
 
@@ -353,15 +353,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_loop_registers_without_end_is_too_large() {
+    fn rules_over_a_size_limit_are_refused_with_the_limit() {
         let rules = |pools: usize, models: usize| {
             let pool = pool(&vec!["A100"; models]);
             let named = |number| (format!("p{number}"), Pool { name: format!("p{number}"), ..pool.clone() });
             Rules { pools: (0..pools).map(named).collect(), ..Rules::default() }
         };
         assert_eq!(rules(POOLS_MAX, MODELS_MAX).excess(), None);
-        assert_eq!(rules(POOLS_MAX + 1, 1).excess().as_deref(), Some("pools: a bundle registers at most 256, not 257"));
-        assert_eq!(rules(1, 1_000_000).excess().as_deref(), Some("models: a pool has at most 256, not 1000000"));
+        assert_eq!(rules(POOLS_MAX + 1, 1).excess().as_deref(), Some("a bundle registers at most 256 pools, not 257"));
+        assert_eq!(rules(1, 1_000_000).excess().as_deref(), Some("a pool has at most 256 models, not 1000000"));
         let long = Pool { name: "x".repeat(NAME_BYTES_MAX + 1), ..pool(&[]) };
         let long = Rules { pools: [("x".to_string(), long)].into(), ..Rules::default() };
         assert!(long.excess().unwrap().contains("1001"));
@@ -385,23 +385,23 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_holds_its_models_within_its_bounds() {
+    fn a_pool_holds_devices_of_its_models_within_its_limits() {
         let prod = pool(&["RTX_5070ti", "A100"]);
-        let it = "NVIDIA GeForce RTX 5070 Ti";
-        assert!(prod.holds(&device(it)) && prod.holds(&device("NVIDIA A100-SXM4-80GB")));
+        let rtx_5070_ti = "NVIDIA GeForce RTX 5070 Ti";
+        assert!(prod.holds(&device(rtx_5070_ti)) && prod.holds(&device("NVIDIA A100-SXM4-80GB")));
         assert!(!prod.holds(&device("NVIDIA A10")) && !prod.holds(&device("NVIDIA GeForce RTX 5070")));
         for (memory, temp, holds) in [(16_000, 85_000, true), (15_999, 85_000, false), (16_000, 85_001, false)] {
-            let at = PoolDevice { memory_milli_gb: memory, temp_milli_c: temp, ..device(it) };
+            let at = PoolDevice { memory_milli_gb: memory, temp_milli_c: temp, ..device(rtx_5070_ti) };
             assert_eq!(prod.holds(&at), holds, "{memory} {temp}");
         }
-        let elsewhere = PoolDevice { pool: Some("dev"), ..device(it) };
-        let here = PoolDevice { pool: Some("prod"), ..device(it) };
-        assert!(!prod.holds(&elsewhere) && prod.holds(&here));
-        assert!(pool(&[]).holds(&device("anything")), "no types are all types");
+        let of_other_pool = PoolDevice { pool: Some("dev"), ..device(rtx_5070_ti) };
+        let of_this_pool = PoolDevice { pool: Some("prod"), ..device(rtx_5070_ti) };
+        assert!(!prod.holds(&of_other_pool) && prod.holds(&of_this_pool));
+        assert!(pool(&[]).holds(&device("anything")), "an empty list accepts any model");
     }
 
     #[test]
-    fn thousandths_are_written_as_people_do() {
+    fn thousandths_print_as_decimals() {
         let cases = [(16_000, "16"), (300, "0.3"), (-1_250, "-1.25"), (5, "0.005"), (0, "0")];
         cases.into_iter().for_each(|(milli, text)| assert_eq!(thousandths(milli), text));
     }

@@ -9,211 +9,18 @@
 //! may preempt it. Non-preemptible jobs backfill only under a time limit. So does every job while the reserved job may
 //! not preempt or is overdue.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::estimate::expected_end::{Certainty, ExpectedEnd};
-use crate::ids::{JobId, NodeId};
+use crate::estimate::expected_end::ExpectedEnd;
+use crate::ids::NodeId;
 use crate::planner::backfill::timeline::{Release, releases};
-use crate::planner::draft::{Draft, Placement};
+use crate::planner::draft::{Draft, NodeNeed, Placement, Reservation, overdrawn};
 use crate::planner::order::QueueHead;
 use crate::planner::place;
-use crate::planner::preempt::candidates::overdrawn;
 use crate::planner::preempt::may_preempt;
 use crate::planner::request::{KindMatch, Request};
 use crate::resources::{ResourceIndex, ResourceVec};
-use crate::state::State;
 use crate::time::Timestamp;
-
-/// The planned start of a blocked job.
-#[derive(Debug, Clone)]
-pub(crate) struct Reservation {
-    pub job: JobId,
-    pub at: Timestamp,
-}
-
-/// The job or window that future space is kept for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReservationOwner {
-    Job(JobId),
-    /// A window, by its index in the order of names.
-    Window(u32),
-}
-
-/// The part of a reservation or window on one node.
-#[derive(Debug, Clone)]
-pub(crate) struct NodeReservation {
-    owner: ReservationOwner,
-    at: Timestamp,
-    until: Timestamp,
-    /// Jobs backfill past it only under a time limit, not on an estimate.
-    strict: bool,
-    taken: ResourceVec,
-    /// Space left beside the reservation when it starts: devices as a set, cores and memory as amounts.
-    spare: ResourceVec,
-}
-
-impl NodeReservation {
-    /// True if a job that starts now and has this expected end may still hold its space when the reservation starts.
-    fn blocks_backfill(&self, end: ExpectedEnd) -> bool {
-        let is_reliable = match end.certainty {
-            Certainty::Bound => true,
-            Certainty::Revocable => !self.strict,
-            Certainty::Estimate => false,
-        };
-        let yields = end.yields && !self.strict && matches!(self.owner, ReservationOwner::Job(_));
-        !self.is_open_to(end) && !yields && (end.at > self.at || !is_reliable)
-    }
-
-    /// True if the reservation overlaps a job that runs for `lasts_ms` from `from` on. `end` is the expected end of the
-    /// job if it started now.
-    fn overlaps(&self, from: Timestamp, lasts_ms: i64, end: ExpectedEnd) -> bool {
-        let endless = matches!(self.owner, ReservationOwner::Window(_)) && !end.is_bound();
-        let begins_before_end = endless || self.at < from.plus(lasts_ms);
-        !self.is_open_to(end) && begins_before_end && from < self.until
-    }
-
-    /// True if the reservation is a window that is open to the job with this expected end.
-    fn is_open_to(&self, end: ExpectedEnd) -> bool {
-        matches!(self.owner, ReservationOwner::Window(index) if end.windows >> index & 1 == 1)
-    }
-}
-
-/// All reservations of this round, and the windows.
-#[derive(Debug, Default)]
-pub(crate) struct Reservations {
-    pub list: Vec<Reservation>,
-    nodes: BTreeMap<NodeId, Vec<NodeReservation>>,
-    /// Nodes with a reservation of a job.
-    reserved: BTreeSet<NodeId>,
-    /// Searches for a future placement in this round.
-    searches: u32,
-}
-
-impl Reservations {
-    /// The windows of the state, and no reservation of a job.
-    pub fn of_windows(state: &State) -> Reservations {
-        let mut reservations = Reservations::default();
-        for (index, window) in (0..).zip(state.windows.values()) {
-            for node in &window.nodes {
-                let booked = NodeReservation {
-                    owner: ReservationOwner::Window(index),
-                    at: window.from,
-                    until: window.until,
-                    strict: true,
-                    taken: ResourceVec::default(),
-                    spare: ResourceVec::default(),
-                };
-                reservations.nodes.entry(node.clone()).or_default().push(booked);
-            }
-        }
-        reservations
-    }
-
-    /// The part of a node's free space that a job with this expected end may use without delaying a reservation. The
-    /// reservation of `own` is ignored. `None`, even for a job that needs no space, if a window closes the node to the
-    /// job.
-    pub fn usable(
-        &self,
-        node: &NodeId,
-        free: ResourceVec,
-        end: ExpectedEnd,
-        own: Option<JobId>,
-    ) -> Option<ResourceVec> {
-        if self.nodes.is_empty() {
-            return Some(free);
-        }
-        let Some(reservations) = self.nodes.get(node) else { return Some(free) };
-        let own = own.map(ReservationOwner::Job);
-        let mut others = reservations.iter().filter(|other| Some(other.owner) != own && other.blocks_backfill(end));
-        others.try_fold(free, |free, other| match other.owner {
-            ReservationOwner::Window(_) => None,
-            ReservationOwner::Job(_) => Some(free.usable_beside(other.taken, other.spare)),
-        })
-    }
-
-    /// Account for a job that takes space on a node until `end`: less is spare beside the reservations it outlasts.
-    pub fn take(&mut self, node: &NodeId, taken: ResourceVec, end: ExpectedEnd) {
-        for reservation in self.nodes.get_mut(node).into_iter().flatten() {
-            if reservation.blocks_backfill(end) {
-                reservation.spare = reservation.spare.minus(taken);
-            }
-        }
-    }
-
-    /// The owner of the first reservation on a node that blocks backfill of job `own` with this expected end.
-    pub fn first_on(&self, node: &NodeId, own: JobId, end: ExpectedEnd) -> Option<ReservationOwner> {
-        let others = self.nodes.get(node)?.iter().filter(|other| other.owner != ReservationOwner::Job(own));
-        others.filter(|other| other.blocks_backfill(end)).map(|other| other.owner).next()
-    }
-
-    pub fn of(&self, job: JobId) -> Option<&Reservation> {
-        self.list.iter().find(|reservation| reservation.job == job)
-    }
-
-    /// The jobs with a reservation on a node. `None` if a window books the node.
-    pub fn jobs_on(&self, node: &NodeId) -> Option<Vec<JobId>> {
-        let reservations = self.nodes.get(node).into_iter().flatten();
-        let job = |reservation: &NodeReservation| match reservation.owner {
-            ReservationOwner::Job(job) => Some(job),
-            ReservationOwner::Window(_) => None,
-        };
-        reservations.map(job).collect()
-    }
-
-    /// True if a node has a reservation or a window.
-    fn is_on(&self, node: &NodeId) -> bool {
-        !self.nodes.is_empty() && self.nodes.contains_key(node)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-    }
-
-    /// True if a window closes a node to the job within the given time.
-    fn is_in_window(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, end: ExpectedEnd) -> bool {
-        let reservations = self.nodes.get(node).into_iter().flatten();
-        let mut windows = reservations.filter(|reservation| matches!(reservation.owner, ReservationOwner::Window(_)));
-        windows.any(|window| window.overlaps(from, lasts_ms, end))
-    }
-
-    /// The space that reservations take on a node within the given time.
-    fn taken(&self, node: &NodeId, from: Timestamp, lasts_ms: i64, end: ExpectedEnd) -> ResourceVec {
-        let reservations = self.nodes.get(node).into_iter().flatten();
-        let overlapping = reservations.filter(|reservation| reservation.overlaps(from, lasts_ms, end));
-        overlapping.fold(ResourceVec::default(), |sum, reservation| sum.plus(reservation.taken))
-    }
-
-    /// The ends of all reservations and windows in order, each with its node.
-    fn ends(&self) -> Vec<(Timestamp, &NodeId)> {
-        let ends = self
-            .nodes
-            .iter()
-            .flat_map(|(node, reservations)| reservations.iter().map(move |reservation| (reservation.until, node)));
-        let mut ends: Vec<(Timestamp, &NodeId)> = ends.collect();
-        ends.sort_unstable();
-        ends
-    }
-
-    fn add(&mut self, reservation: Reservation, until: Timestamp, strict: bool, needs: Vec<NodeNeed>) {
-        let Reservation { job, at } = reservation;
-        for NodeNeed { node, taken, spare } in needs {
-            self.reserved.insert(node.clone());
-            let on_node = self.nodes.entry(node).or_default();
-            // Earlier reservations keep their space. Less is spare beside those that start while this job runs.
-            for other in on_node.iter_mut().filter(|other| at <= other.at && other.at < until) {
-                other.spare = other.spare.minus(taken);
-            }
-            on_node.push(NodeReservation { owner: ReservationOwner::Job(job), at, until, strict, taken, spare });
-        }
-        self.list.push(reservation);
-    }
-}
-
-struct NodeNeed {
-    node: NodeId,
-    taken: ResourceVec,
-    spare: ResourceVec,
-}
 
 /// A moment at which a gang fits, and what it needs on each node then.
 pub(crate) struct FuturePlacement {
@@ -253,8 +60,7 @@ fn covers_enough_nodes(draft: &Draft) -> bool {
 
 /// Cached eviction options do not account for the new reservation.
 fn mark_reserved_nodes_dirty(draft: &mut Draft) {
-    let nodes: Vec<NodeId> = draft.reservations.reserved.iter().cloned().collect();
-    draft.space.dirty_nodes.extend(nodes);
+    draft.space.dirty_nodes.extend(draft.reservations.reserved.iter().cloned());
 }
 
 /// The cluster at later moments, as running attempts end.
@@ -412,7 +218,7 @@ impl<'a> FutureCluster<'a> {
     /// The free space of the whole cluster at a moment.
     fn index_at(&self, at: Timestamp) -> ResourceIndex {
         let mut resources = self.draft.space.resources.clone();
-        let reserved = self.draft.reservations.nodes.keys();
+        let reserved = self.draft.reservations.nodes();
         for node in self.freed.keys().copied().chain(reserved) {
             match self.space_on(node, at) {
                 Some(free) => resources.set_free(node, free),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::estimate::expected_end::ExpectedEnd;
 use crate::objects::shape::Shape;
-use crate::planner::preempt::candidates::{Candidates, PreemptionReach};
-use crate::planner::preempt::victims::EvictionOptions;
+use crate::planner::draft::candidates::{Candidates, PreemptionReach};
+use crate::planner::draft::preemption_options::EvictionOptions;
 use crate::planner::request::Request;
 
 /// Results that hold for every job of one shape, unless limits of its tenant decide which devices the job may use.

@@ -8,7 +8,7 @@ use crate::ids::JobId;
 use crate::objects::job::Job;
 use crate::objects::settings::Objective;
 use crate::planner::fair_share::TenantShares;
-use crate::planner::order::{Rank, RankContext};
+use crate::planner::order::{Rank, RankContext, SizedKey};
 use crate::queue::{Bucket, QueueKey, queue_key};
 use crate::state::State;
 use crate::time::Timestamp;
@@ -39,7 +39,7 @@ pub fn position(state: &State, job: &Job, now: Timestamp) -> Option<Position> {
     for one in context.ordered_jobs(&bucket, priority, keys) {
         let rank = context.rank(&bucket, priority, one);
         own = Some(own.map_or(rank, |own: Rank| own.min(rank)));
-        if one.0 == key {
+        if one.key == key {
             break;
         }
         before += 1;
@@ -61,7 +61,7 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
     let mut passed = false;
     let up_to_job = std::iter::from_fn(|| {
         let next = ordered.next().filter(|_| !passed)?;
-        passed = next.0 == key;
+        passed = next.key == key;
         Some(next)
     });
     let rank = up_to_job.map(|one| context.rank(&own, priority, one)).min();
@@ -69,7 +69,7 @@ pub fn first_ahead(state: &State, job: &Job, now: Timestamp, most: usize) -> Vec
     for (bucket, keys) in state.queue.buckets() {
         let priority = context.bucket_priority(&shares, bucket);
         let ranked = context.ordered_jobs(bucket, priority, keys);
-        let ranked = ranked.map(|one| (context.rank(bucket, priority, one), one.0.1));
+        let ranked = ranked.map(|one| (context.rank(bucket, priority, one), one.key.1));
         let before = |(other, id): &(Rank, JobId)| if *bucket == own { *id != job.id } else { Some(*other) > rank };
         // Jobs of a bucket are tried in order: the rank of a job counts as at most the lowest rank before it.
         let mut lowest = None;
@@ -95,7 +95,8 @@ pub(crate) fn position_of_hypothetical(
 ) -> Position {
     let context = RankContext { state, now: key.0 };
     let size = context.size_of_hypothetical(bucket, limit_ms);
-    let own = context.rank_without_wait(bucket, context.bucket_priority(shares, bucket), (key, size));
+    let own =
+        context.rank_without_wait(bucket, context.bucket_priority(shares, bucket), SizedKey { key, size_gpu_ms: size });
     let same = state.queue.bucket(bucket).map_or(0, |keys| match state.settings.objective {
         Objective::Fair => keys.len() as u64,
         Objective::Fast => ahead_in(context, shares, bucket, keys, own),
@@ -120,11 +121,11 @@ fn ahead_in(
     rank: Rank,
 ) -> u64 {
     let priority = context.bucket_priority(shares, bucket);
-    let outranks_without_wait = |one: &(QueueKey, u64)| context.rank_without_wait(bucket, priority, *one) > rank;
+    let outranks_without_wait = |one: &SizedKey| context.rank_without_wait(bucket, priority, *one) > rank;
     let by_age = context.state.settings.objective == Objective::Fair;
-    if by_age && keys.last().is_some_and(|key| outranks_without_wait(&(*key, 0))) {
+    if by_age && keys.last().is_some_and(|key| outranks_without_wait(&SizedKey { key: *key, size_gpu_ms: 0 })) {
         return keys.len() as u64;
     }
-    let ahead = |one: &(QueueKey, u64)| outranks_without_wait(one) || context.rank(bucket, priority, *one) > rank;
+    let ahead = |one: &SizedKey| outranks_without_wait(one) || context.rank(bucket, priority, *one) > rank;
     context.ordered_jobs(bucket, priority, keys).take_while(ahead).count() as u64
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::facts::verdict::{Reason, Verdict};
 use crate::ids::JobId;
-use crate::objects::job::{Job, Phase};
+use crate::objects::job::{Attempt, Job, Phase, Unkillable};
 use crate::objects::policy::FailedAttempt;
 use crate::objects::settings::Objective;
 use crate::planner::explain::position::position;
@@ -25,7 +25,8 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// Every reason why a job waits. Never empty for a waiting job, always for a running one.
+    /// Every reason why a job waits. Never empty for a waiting job. A running job has reasons only while one of its
+    /// nodes is lost.
     pub fn of(&self, state: &State, job: &Job, now: Timestamp) -> Verdict {
         let mut verdict = self.without_position(state, job);
         let is_own = self.jobs.contains_key(&job.id) || state.claims.contains_key(&job.id);
@@ -121,5 +122,24 @@ fn own_reasons(state: &State, job: &Job) -> Vec<Reason> {
         (None, Some(at), None) => reasons.push(Reason::StartTime { at }),
         _ => {}
     }
+    reasons.extend(job.attempt().into_iter().flat_map(|attempt| lost_nodes(state, attempt)));
+    if let Some(Unkillable { node, processes, since }) = job.attempt().and_then(|attempt| attempt.unkillable.as_deref())
+    {
+        reasons.push(Reason::Unkillable { node: node.clone(), processes: processes.clone(), since: *since });
+    }
     reasons
+}
+
+/// The lost nodes on which an attempt may still run.
+fn lost_nodes<'a>(state: &'a State, attempt: &'a Attempt) -> impl Iterator<Item = Reason> + 'a {
+    let nodes = attempt.nodes().into_iter().filter_map(|node| state.nodes.get(&node));
+    let lost = nodes.filter(|node| node.is_lost() && attempt.has_open_part(&node.id));
+    lost.map(|node| {
+        let since = node.state.silent_since.unwrap_or(node.state.sight.since);
+        let node = node.id.clone();
+        match attempt.self_fence {
+            None => Reason::LostNode { node, since },
+            Some(fence) => Reason::FencePending { node, since, ends_at: since.plus(fence.proven_after_ms) },
+        }
+    })
 }

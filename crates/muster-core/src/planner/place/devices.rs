@@ -7,7 +7,7 @@
 
 use crate::objects::job::Resources;
 use crate::objects::settings::Weights;
-use crate::planner::place::score::{NodeSpace, Terms, cost_terms};
+use crate::planner::place::score::{Cost, NodeSpace, Terms, cost_terms};
 use crate::planner::request::{KindMatch, Request};
 use crate::resources::{DeviceAssignment, ResourceVec, fit};
 
@@ -16,8 +16,34 @@ pub const ASSIGNMENTS_TRIED_MAX: usize = 1_024;
 /// With more warning GPUs than this, only two choices are tried: avoid all of them, or none.
 const WARNING_GPUS_TRIED_MAX: u32 = 4;
 
+/// A placement of a whole gang on one node, with its cost.
+#[derive(Debug, Clone)]
+pub(crate) struct ScoredPlacement {
+    pub cost: Cost,
+    pub assignments: Vec<DeviceAssignment>,
+    pub terms: Terms,
+}
+
+/// The cheapest placement of a gang on a node and its cost, with at most `tried_max` assignments tried; `None` if the
+/// gang does not fit.
+pub(crate) fn cheapest_placement(
+    request: &Request,
+    found: &KindMatch,
+    space: NodeSpace,
+    weights: &Weights,
+    tried_max: usize,
+) -> Option<ScoredPlacement> {
+    let placements = avoiding_warning_gpus(space).filter_map(|usable| {
+        let space = NodeSpace { usable, ..space };
+        let assignments = cheapest_assignments(request, found, space, weights, tried_max)?;
+        let terms = cost_terms(&request.shape, &found.kind, &found.fragmentation, space, &assignments);
+        Some(ScoredPlacement { cost: terms.cost(&found.kind, space, weights), assignments, terms })
+    });
+    placements.min_by_key(|placement| placement.cost)
+}
+
 /// The usable space of a node minus each subset of its warning GPUs: all of them first, the empty subset last.
-pub(crate) fn avoiding_warning_gpus(space: NodeSpace) -> impl Iterator<Item = ResourceVec> {
+fn avoiding_warning_gpus(space: NodeSpace) -> impl Iterator<Item = ResourceVec> {
     let warning = space.warning_gpus & space.usable.touched_devices();
     let smaller = move |set: &u64| set.checked_sub(1).map(|less| less & warning);
     let sets: Vec<u64> = match warning.count_ones() {
@@ -29,7 +55,7 @@ pub(crate) fn avoiding_warning_gpus(space: NodeSpace) -> impl Iterator<Item = Re
 
 /// The cheapest assignments of a gang on a node, one per task, if at most `tried_max` must be tried, else the default
 /// ones; `None` if the gang does not fit.
-pub(crate) fn cheapest_assignments(
+fn cheapest_assignments(
     request: &Request,
     found: &KindMatch,
     space: NodeSpace,

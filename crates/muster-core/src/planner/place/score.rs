@@ -9,8 +9,6 @@ use crate::gpu::topology::LocalityRequirement;
 use crate::objects::score::{Score, Term, TermName};
 use crate::objects::settings::Weights;
 use crate::objects::shape::Shape;
-use crate::planner::place::devices::{avoiding_warning_gpus, cheapest_assignments};
-use crate::planner::request::{KindMatch, Request};
 use crate::resources::{DeviceAssignment, Kind, ResourceVec};
 
 /// The cost of a device that is warm or has had an error, compared with a healthy one.
@@ -63,14 +61,6 @@ impl Terms {
     }
 }
 
-/// A placement of a whole gang on one node, with its cost.
-#[derive(Debug, Clone)]
-pub(crate) struct ScoredPlacement {
-    pub cost: Cost,
-    pub assignments: Vec<DeviceAssignment>,
-    pub terms: Terms,
-}
-
 /// The space of a node, with what else the score depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeSpace {
@@ -81,24 +71,6 @@ pub struct NodeSpace {
     pub warning_gpus: u64,
     /// The cost that policies add, in thousandths of a device.
     pub policy: f64,
-}
-
-/// The cheapest placement of a gang on a node and its cost, with at most `tried_max` assignments tried; `None` if the
-/// gang does not fit.
-pub(crate) fn score_placement(
-    request: &Request,
-    found: &KindMatch,
-    space: NodeSpace,
-    weights: &Weights,
-    tried_max: usize,
-) -> Option<ScoredPlacement> {
-    let placements = avoiding_warning_gpus(space).filter_map(|usable| {
-        let space = NodeSpace { usable, ..space };
-        let assignments = cheapest_assignments(request, found, space, weights, tried_max)?;
-        let terms = cost_terms(&request.shape, &found.kind, &found.fragmentation, space, &assignments);
-        Some(ScoredPlacement { cost: terms.cost(&found.kind, space, weights), assignments, terms })
-    });
-    placements.min_by_key(|placement| placement.cost)
 }
 
 /// The cost terms of a placement on a node of a kind, with an assignment for each task of the gang.

@@ -5,31 +5,17 @@
 //! takes part in the order like every other job.
 
 use crate::facts::verdict::Reason;
-use crate::ids::{JobId, NodeId};
+use crate::ids::NodeId;
 use crate::objects::demand::Demand;
 use crate::objects::job::{Job, PlacedTask};
+use crate::planner::admit;
+use crate::planner::draft::claims::earmark;
 use crate::planner::draft::{Draft, Placement};
 use crate::planner::request::{KindMatch, Request};
-use crate::planner::{admit, order};
 use crate::queue::{Bucket, queue_key};
 use crate::resources::{DeviceAssignment, ResourceVec};
 use crate::state::usage::Consumer;
 use crate::state::{Claim, State};
-
-/// Earmark the space of each claim in the state.
-pub(crate) fn earmark_all(draft: &mut Draft) {
-    let state = draft.state;
-    for (id, claim) in &state.claims {
-        let Some(job) = state.jobs.get(id) else { continue };
-        earmark(draft, *id, claim);
-        for (node, space) in promised_to(state, *id, claim) {
-            draft.space.promise(&node, space);
-        }
-        if job.is_ready() && state.is_claim_usable(job, claim, draft.now) {
-            draft.note_claimant(*id);
-        }
-    }
-}
 
 /// Start the jobs whose claimed space is free; the other claimants keep waiting for theirs.
 pub(crate) fn start_claimants(draft: &mut Draft) {
@@ -64,7 +50,7 @@ fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>>
     draft.space.release_earmarked(job.id);
     match fit(draft, &request, claim) {
         Some(placement) => {
-            let effective = order::effective_priority(draft, &bucket, queue_key(job));
+            let effective = draft.effective_priority(&bucket, queue_key(job));
             draft.start(&bucket, job.id, effective, &request, &placement);
             Ok(())
         }
@@ -102,25 +88,6 @@ fn is_free(draft: &Draft, request: &Request, placement: &Placement) -> bool {
     let has_space =
         |(node, taken): (&NodeId, &ResourceVec)| draft.space.free_on(node).is_some_and(|free| free.covers(*taken));
     placement.tasks.iter().all(is_eligible) && placement.taken(request).iter().all(has_space)
-}
-
-/// Earmark what a claim still needs.
-fn earmark(draft: &mut Draft, job: JobId, claim: &Claim) {
-    for (node, needed) in draft.state.kept_by_claim(job, claim) {
-        draft.space.earmark(job, &node, needed);
-    }
-}
-
-/// The space that victims will release and that belongs to their preemptor, by node.
-pub(crate) fn promised_to(state: &State, job: JobId, claim: &Claim) -> Vec<(NodeId, ResourceVec)> {
-    let Some(job) = state.jobs.get(&job) else { return Vec::new() };
-    let wanted = ResourceVec::by_node(&job.spec, &claim.tasks).into_iter();
-    let promised = wanted.map(|(node, wanted)| {
-        let releasing = state.releasing_for(claim, node);
-        let devices = ResourceVec { gpus: wanted.gpus, instances: wanted.instances, ..ResourceVec::default() };
-        (node.clone(), wanted.divisible().intersection(releasing).plus(devices))
-    });
-    promised.collect()
 }
 
 fn bucket(state: &State, job: &Job) -> Bucket {

@@ -8,9 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{JobId, NodeId};
-use crate::planner::draft::Draft;
+use crate::planner::draft::{Candidate, Draft, NodeCandidates};
 use crate::planner::place::multi_node::{GangAssignment, NodeAssignment};
-use crate::planner::preempt::candidates::{Candidate, NodeCandidates};
 use crate::planner::preempt::victims::{eligible_victims, freed_space, minimal_victims};
 use crate::planner::preempt::{EvictionProposal, Preemptor};
 use crate::planner::request::{KindMatch, Request};
@@ -155,8 +154,7 @@ impl<'a> GangEviction<'a> {
             Some(candidates) => candidates.after(entry.free, freed),
             None => entry.free,
         };
-        let mut assignment =
-            NodeAssignment::new(self.draft.usable(node, after, self.preemptor.expected_end(self.draft))?);
+        let mut assignment = NodeAssignment::new(self.draft.usable(node, after, self.preemptor.end)?);
         if let Some(node_draft) = self.nodes.get(node).filter(|node_draft| !node_draft.tasks.is_empty()) {
             let groups = self.request.groups_by_size();
             let fit =

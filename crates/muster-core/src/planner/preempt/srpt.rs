@@ -9,10 +9,9 @@ use crate::accounting::preemption_loss::lost_gpu_ms;
 use crate::estimate::remaining::srpt_index;
 use crate::ids::JobId;
 use crate::objects::settings::Objective;
-use crate::planner::draft::Draft;
+use crate::planner::draft::{Draft, EvictionOptions};
 use crate::planner::order::QueueHead;
 use crate::planner::preempt::releasing::wait_for_releasing;
-use crate::planner::preempt::victims::EvictionOptions;
 use crate::planner::preempt::{
     EvictionProposal, PreemptionMode, Preemptor, accept, best_option, may_preempt, multi_node,
 };
@@ -25,7 +24,8 @@ pub(crate) fn evict_loss_free(draft: &mut Draft, head: &QueueHead, request: &Req
         return false;
     }
     let index = srpt_index(head.size_gpu_ms, request.shape.gpu_milli());
-    let found = proposal(draft, Preemptor { head, request, mode: PreemptionMode::LossFree(index) });
+    let preemptor = Preemptor::new(draft, head, request, PreemptionMode::LossFree(index));
+    let found = proposal(draft, preemptor);
     let found = found.filter(|found| total_srpt_index(draft, found) < index);
     found.is_some_and(|found| settle(draft, head, request, found))
 }
@@ -40,8 +40,8 @@ pub(crate) fn evict_for_net_gain(
     if !is_enabled(draft, head) {
         return false;
     }
-    let mode = PreemptionMode::NetGain(head.size_gpu_ms);
-    let found = proposal(draft, Preemptor { head, request, mode });
+    let preemptor = Preemptor::new(draft, head, request, PreemptionMode::NetGain(head.size_gpu_ms));
+    let found = proposal(draft, preemptor);
     let found = found.filter(|found| has_net_gain(draft, head, found, reserved_at));
     found.is_some_and(|found| settle(draft, head, request, found))
 }

@@ -15,9 +15,8 @@ use crate::estimate::remaining::srpt_index;
 use crate::ids::{JobId, NodeId};
 use crate::objects::settings::Objective;
 use crate::planner::admit;
-use crate::planner::draft::{Draft, Placement};
+use crate::planner::draft::{Candidate, Draft, Placement};
 use crate::planner::order::QueueHead;
-use crate::planner::preempt::candidates::Candidate;
 use crate::planner::preempt::{EvictionProposal, accept, may_preempt};
 use crate::planner::request::Request;
 use crate::queue::QueueKey;
@@ -44,7 +43,7 @@ pub(crate) fn evict_for_group(draft: &mut Draft) {
     let mut blocked = std::mem::take(&mut draft.output.blocked);
     let waiting = smallest(draft, &mut blocked);
     if let Some(best) = best(draft, &waiting) {
-        let (head, request) = (&blocked[best.head], &best.ask);
+        let (head, request) = (&blocked[best.head], &best.request);
         accept(draft, head, request, EvictionProposal { placement: best.placement, victims: vec![best.victim] });
     }
     draft.output.blocked = blocked;
@@ -68,7 +67,7 @@ fn smallest(draft: &mut Draft, blocked: &mut [QueueHead]) -> Vec<GroupCandidate>
     for (index, head) in blocked.iter_mut().enumerate() {
         if may_take_part(draft, head) {
             all.push((head.size_gpu_ms, head.queue_key(), index));
-            all.extend(head.first_behind(WAITING_MAX).into_iter().map(|(key, size)| (size, key, index)));
+            all.extend(head.first_behind(WAITING_MAX).into_iter().map(|job| (job.size_gpu_ms, job.key, index)));
         }
     }
     all.sort_unstable();
@@ -95,7 +94,7 @@ struct GroupEviction {
     gain: u64,
     victim: JobId,
     head: usize,
-    ask: Arc<Request>,
+    request: Arc<Request>,
     placement: Placement,
 }
 
@@ -151,7 +150,8 @@ fn gain(draft: &Draft, victim: &Candidate, nodes: &[&NodeId], waiting: &[GroupCa
         return None;
     }
     let (candidate, placement) = first.filter(|(candidate, _)| Some(candidate.size) < victim.remaining_gpu_ms)?;
-    Some(GroupEviction { gain, victim: victim.job, head: candidate.head, ask: candidate.request.clone(), placement })
+    let (head, request) = (candidate.head, candidate.request.clone());
+    Some(GroupEviction { gain, victim: victim.job, head, request, placement })
 }
 
 /// What is free on a node after the eviction of a victim.

@@ -3,39 +3,16 @@
 //! The options of a shape are kept for the round and refreshed on the nodes that changed, so that a wave of urgent jobs
 //! does not search every node for each of them.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::ids::NodeId;
-use crate::planner::draft::Draft;
-use crate::planner::preempt::candidates::{Candidate, NodeCandidates, PreemptionReach};
+use crate::planner::draft::{Candidate, Draft, EvictionOption, EvictionOptions, NodeCandidates, PreemptionReach};
 use crate::planner::preempt::{PreemptionMode, Preemptor};
 use crate::resources::{DeviceAssignment, ResourceVec};
 use crate::state::usage::guarantee::{GuaranteeCover, PendingReleases};
 
-/// Evicting jobs on one node. The least cost is best, then the fewest victims, then the name of the node.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct EvictionOption {
-    /// Work lost, or the sum of SRPT indexes: [`Preemptor::eviction_cost`].
-    cost: u64,
-    victims: usize,
-    pub node: NodeId,
-}
-
-/// The options of all nodes for preemptors of one shape and one reach.
-#[derive(Debug)]
-pub(crate) struct EvictionOptions {
-    pub reach: PreemptionReach,
-    sorted: BTreeSet<EvictionOption>,
-    by_node: BTreeMap<NodeId, EvictionOption>,
-    /// How many of the draft's dirty nodes are taken into account.
-    seen: usize,
-}
-
 impl EvictionOptions {
     /// Search every node.
     pub fn new(draft: &Draft, preemptor: Preemptor, reach: PreemptionReach) -> EvictionOptions {
-        let (sorted, by_node) = (BTreeSet::new(), BTreeMap::new());
-        let mut options = EvictionOptions { reach, sorted, by_node, seen: draft.space.dirty_nodes.len() };
+        let mut options = EvictionOptions::empty(reach, draft.space.dirty_nodes.len());
         for (node, candidates) in draft.caches.candidates.iter().flat_map(|candidates| &candidates.nodes) {
             options.put(node, eviction_option(draft, preemptor, node, candidates));
         }
@@ -50,20 +27,6 @@ impl EvictionOptions {
             self.put(node, option);
         }
         self.seen = draft.space.dirty_nodes.len();
-    }
-
-    pub fn best(&self) -> Option<&EvictionOption> {
-        self.sorted.first()
-    }
-
-    fn put(&mut self, node: &NodeId, option: Option<EvictionOption>) {
-        if let Some(former) = self.by_node.remove(node) {
-            self.sorted.remove(&former);
-        }
-        if let Some(option) = option {
-            self.sorted.insert(option.clone());
-            self.by_node.insert(node.clone(), option);
-        }
     }
 }
 
@@ -94,9 +57,8 @@ pub(crate) fn minimal_victims_on<'a>(
     let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
     let found = request.match_for(&entry.kind).filter(|found| found.holds_gang)?;
     let eligible = eligible_victims(draft, preemptor, candidates.candidates.iter(), &draft.pending_releases());
-    let end = preemptor.expected_end(draft);
     let free_after =
-        |victims: &[&Candidate]| draft.usable(node, candidates.after(entry.free, freed_space(victims)), end);
+        |victims: &[&Candidate]| draft.usable(node, candidates.after(entry.free, freed_space(victims)), preemptor.end);
     let fits = |victims: &[&Candidate]| free_after(victims).is_some_and(|free| request.fits(found, free));
     let victims = minimal_victims(eligible, fits)?;
     let assignments = request.assign(found, free_after(&victims)?)?;
@@ -142,7 +104,7 @@ pub(crate) fn eligible_victims<'a>(
     eligible
 }
 
-/// True if a running job gives way to the preemptor, guarantees aside.
+/// True if a running job may be evicted for the preemptor, guarantees aside.
 fn is_weaker(preemptor: Preemptor, victim: &Candidate) -> bool {
     let head = preemptor.head;
     let not_above = victim.priority <= head.preemption_priority;

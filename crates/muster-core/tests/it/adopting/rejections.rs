@@ -138,8 +138,26 @@ fn a_revocable_start_of_a_job_that_may_not_be_preempted_is_rejected() {
 }
 
 #[test]
+fn a_start_on_an_estimate_of_a_job_with_a_time_limit_is_rejected() {
+    let on_estimate: [fn(&mut Start); 2] = [|start| start.revocable = true, |start| start.expected_ms = Some(HOUR)];
+    for assert_estimate in on_estimate {
+        for (spec, is_limited) in [(job(), false), (job().limit_ms(HOUR), true)] {
+            let mut world = one_node(4, 64);
+            let mut start = on_gpu(world.submit(spec), 0);
+            assert_estimate(&mut start);
+            if is_limited {
+                assert_eq!(rejected_start(&mut world, start.clone()), Rejection::EstimateDespiteTimeLimit);
+                // The start is adopted without what the plan asserts.
+                start = on_gpu(start.job, 0);
+            }
+            assert_eq!(world.adopt(&plan_of_starts(vec![start])), (1, Vec::new()));
+        }
+    }
+}
+
+#[test]
 fn every_rejection_is_produced_by_a_plan() {
-    let cases: [(Rejection, fn() -> Rejection); 28] = [
+    let cases: [(Rejection, fn() -> Rejection); 29] = [
         (Rejection::NotReady, not_ready),
         (Rejection::TakenTwice, taken_twice),
         (Rejection::Policy, policy),
@@ -148,6 +166,7 @@ fn every_rejection_is_produced_by_a_plan() {
         (Rejection::ExpectedRuntimeOutOfBounds, expected_runtime),
         (Rejection::ScoreOutOfBounds, score),
         (Rejection::NotRevocable, not_revocable),
+        (Rejection::EstimateDespiteTimeLimit, estimate_despite_time_limit),
         (Rejection::Window, in_window),
         (Rejection::ArrayLimit, array_limit),
         (Rejection::Quota, quota),
@@ -225,6 +244,12 @@ fn not_revocable() -> Rejection {
     let (mut world, start) = waiting();
     configure(&mut world, Settings { preemption: false, ..Settings::default() });
     rejected_start(&mut world, Start { revocable: true, ..start })
+}
+
+fn estimate_despite_time_limit() -> Rejection {
+    let mut world = one_node(4, 64);
+    let limited = world.submit(job().limit_ms(HOUR));
+    rejected_start(&mut world, Start { revocable: true, ..on_gpu(limited, 0) })
 }
 
 fn in_window() -> Rejection {

@@ -143,7 +143,7 @@ fn yields_to(before: &State, victim: &Job, to: &Job, now: Timestamp) -> bool {
 /// On one node, the devices of these tasks are free after the eviction, and the cores suffice.
 fn check_space_after(before: &State, job: &Job, tasks: Vec<&PlacedTask>, victims: &[JobId]) {
     let (id, node) = (job.id, &before.nodes[&tasks[0].node]);
-    assert_eq!(node.state.status, NodeStatus::Ready);
+    assert_eq!(node.status(), NodeStatus::Ready);
     for gpu in 0..node.holders.len() as u8 {
         let stays = node.jobs.iter().filter(|job| !victims.contains(job)).map(|job| &before.jobs[job]);
         let stays = stays.flat_map(|job| &job.attempt().unwrap().tasks).filter(|task| task.node == node.id);

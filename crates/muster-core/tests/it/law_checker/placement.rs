@@ -57,7 +57,7 @@ impl LawChecker {
     fn check_devices(&self, before: &State, job: &Job, task: &PlacedTask, at: Timestamp) {
         let (node, each) = (&before.nodes[&task.node], &job.spec.tasks[task.group as usize].each);
         check_windows(before, job, &node.id, at);
-        assert_eq!(node.state.status, NodeStatus::Ready, "{} was placed on {}", job.id, node.id);
+        assert_eq!(node.status(), NodeStatus::Ready, "{} was placed on {}", job.id, node.id);
         assert_eq!(task.gpus.len(), each.gpus as usize, "{} got another number of GPUs", job.id);
         for index in &task.gpus {
             let gpu = GpuId { node: task.node.clone(), index: *index };

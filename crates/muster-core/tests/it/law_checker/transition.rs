@@ -1,8 +1,9 @@
 //! Laws of other transitions: shorter grace, policy answers, partitions, isolation, wakeups and retries.
 
+use muster_core::gpu::device::MigInstance;
 use muster_core::gpu::gpu_share::{Isolation, ShareMode};
 use muster_core::gpu::model;
-use muster_core::gpu::partition::{MigInstance, check};
+use muster_core::gpu::partition::check;
 use muster_core::objects::job::StopCause;
 use muster_core::objects::policy::{Hook, JobAnswer, PolicyScope, RetryAnswer};
 use muster_core::{GpuId, JobId, State, Timestamp};

@@ -153,12 +153,16 @@ impl<'a> NaivePlanner<'a> {
             let tasks: Vec<&PlacedTask> = held.chain(planned).collect();
             let limits = tenant.config.maximum_by_model.iter();
             for (limited, limit) in limits.filter(|(limited, _)| model::matches(limited, of_node)) {
-                let is_model = |node: &NodeId| {
-                    let first = self.state.nodes[node].facts.gpus.first();
-                    first.is_some_and(|gpu| model::matches(limited, &gpu.model))
+                // A device that is missing may be of another model than its neighbours.
+                let is_model = |node: &NodeId, gpu: &u8| {
+                    let gpu = &self.state.nodes[node].facts.gpus[usize::from(*gpu)];
+                    model::matches(limited, &gpu.model)
                 };
-                let used = tasks.iter().filter(|task| is_model(&task.node));
-                found.push((used.map(|task| task.gpu_milli()).sum(), *limit));
+                let of_task = |task: &&PlacedTask| {
+                    let devices = task.gpus.iter().filter(|gpu| is_model(&task.node, gpu)).count() as u64;
+                    devices * task.gpu_milli() / (task.gpus.len() as u64).max(1)
+                };
+                found.push((tasks.iter().map(of_task).sum(), *limit));
             }
         }
         found

@@ -2,8 +2,7 @@
 
 use muster_core::GpuId;
 use muster_core::facts::command::{Command, JobsOnGpu};
-use muster_core::gpu::device::GpuStatus;
-use muster_core::gpu::partition::MigInstance;
+use muster_core::gpu::device::{GpuStatus, MigInstance};
 use muster_core::objects::node::NodeFacts;
 
 use super::line::{Line, number, span};

@@ -2,7 +2,7 @@
 
 use muster_core::gpu::gpu_share::Isolation;
 use muster_core::objects::job::{
-    CheckpointRule, Dependency, DependencyWhen, JobSpec, OnNodeLost, Resources, TaskGroup, Topology,
+    CheckpointRule, Dependency, DependencyWhen, EarlySignal, JobSpec, OnNodeLost, Resources, TaskGroup, Topology,
 };
 
 use super::line::{Line, mib, number, span, tasks};
@@ -40,15 +40,22 @@ impl ScenarioRunner {
                     spec.checkpoint = Some(CheckpointRule { path: "/out".to_string(), every_ms });
                 }
                 "limit" => spec.time_limit_ms = Some(span(value)),
+                "signal_before" => spec.early_signal = Some(EarlySignal { signal: 10, before_ms: span(value) }),
                 "start" => spec.start_after = Some(self.world.now.plus(span(value))),
                 "restarts" => spec.restart.max_restarts = number(value),
                 "requeues" => spec.restart.max_requeues = number(value),
                 "on_node_lost" => {
-                    spec.on_node_lost = if *value == "requeue" { OnNodeLost::Requeue } else { OnNodeLost::Wait }
+                    spec.on_node_lost = match *value {
+                        "requeue" => OnNodeLost::Requeue,
+                        "requeue-unsafe" => OnNodeLost::RequeueUnsafe,
+                        "wait" => OnNodeLost::Wait,
+                        rule => return Err(format!("no rule `{rule}`")),
+                    }
                 }
                 "after" => spec.after.push(self.dependency(value, DependencyWhen::Succeeded)?),
                 "after_failed" => spec.after.push(self.dependency(value, DependencyWhen::Failed)?),
                 "after_any" => spec.after.push(self.dependency(value, DependencyWhen::Ended)?),
+                "image" => spec.run.image = Some(value.to_string()),
                 "array" | "key" => {}
                 key if key.starts_with("label.") => {}
                 key => return Err(format!("jobs have no `{key}`")),

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use muster_core::objects::job::Job;
+use muster_core::objects::node::{Service, Sight};
 use muster_core::planner::{Remedy, dry_run, remedies};
 use muster_core::time::{MINUTE, SECOND};
-use muster_core::{Event, NodeId};
+use muster_core::{Event, NodeId, Timestamp};
 
 use super::line::{Line, span};
 use super::runner::ScenarioRunner;
@@ -55,12 +56,32 @@ impl ScenarioRunner {
         Ok(())
     }
 
-    /// Show the state of a node, its actor and its reason.
+    /// Show the state of a node, its actor and its reason; both axes if they differ from `Ready` and `Seen`.
     pub fn show_node(&mut self, line: &Line) -> Result<(), String> {
         let id: NodeId = line.object().parse().unwrap();
         let node = self.world.state.nodes.get(&id).ok_or("no such node")?;
-        let (state, minutes) = (&node.state, node.state.since.0 / MINUTE);
-        self.shown.push(format!("{id}  {:?} by {} since minute {minutes}: {}", state.status, state.by, state.why));
+        let one = |word: &str, by: &str, since: Timestamp, why: &str| {
+            format!("{word} by {by} since minute {}: {why}", since.0 / MINUTE)
+        };
+        let state = &node.state;
+        let (word, service, sight) = (state.combined(), &state.service, &state.sight);
+        let mut shown = vec![one(word.status.as_str(), &word.by, word.since, &word.why)];
+        let service_text = one(service.status.as_str(), &service.by, service.since, &service.why);
+        let sight_text = one(sight.status.as_str(), &sight.by, sight.since, &sight.why);
+        if service.status != Service::Ready && sight.status != Sight::Seen {
+            shown.extend([service_text, sight_text].into_iter().filter(|text| *text != shown[0]).collect::<Vec<_>>());
+        }
+        self.shown.push(format!("{id}  {}", shown.join("; ")));
+        Ok(())
+    }
+
+    /// Show when the tasks of a job got the early signal.
+    pub fn signalled(&mut self, line: &Line) -> Result<(), String> {
+        let job = self.job(line.object())?;
+        let attempt = self.world.state.jobs.get(&job).and_then(Job::attempt).ok_or("the job has no attempt")?;
+        let at = attempt.signalled_at.map(|at| format!("signalled at minute {}", at.0 / MINUTE));
+        let shown = at.unwrap_or_else(|| "not signalled".to_string());
+        self.shown.push(format!("{}  {shown}", line.object()));
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use muster_core::facts::command::{
     Actor, ActorKind, Answer, ArraySpec, Command, IdempotencyKey, JobChange, SubmitJob, TaskReport,
 };
 use muster_core::objects::job::{Attempt, Exit, Job};
-use muster_core::objects::node::NodeStatus;
+use muster_core::objects::node::{NodeStatus, Sight};
 use muster_core::objects::settings::{Objective, Repartition};
 use muster_core::objects::tenant::{TenantConfig, Tier};
 use muster_core::objects::token::Role;
@@ -83,6 +83,8 @@ impl ScenarioRunner {
             "undrain" => self.node_state(line, NodeStatus::Ready),
             "unreachable" => self.node_state(line, NodeStatus::Unreachable),
             "fence" => self.node_state(line, NodeStatus::Fenced),
+            "silent" => self.silent(line),
+            "seen" => self.sight(line, Sight::Seen, 0, Vec::new()),
             "remove" => self.run(Command::RemoveNode { node: line.object().parse().unwrap() }),
             "gpu" => self.gpu(line),
             "partition" => self.partition(line),
@@ -99,10 +101,18 @@ impl ScenarioRunner {
             "tick" => self.tick(line),
             "start" => self.report(line, TaskReport::Started),
             "checkpoint" => self.report(line, TaskReport::Saved),
+            "signalled" => self.signalled(line),
             "receipt" => self.receipt(line),
             "remedies" => self.remedies(line),
             "show-node" => self.show_node(line),
             "end" => self.report(line, end_report(line)),
+            "prolog-failed" => {
+                self.report(line, TaskReport::PrologFailed { why: format!("prolog failed: {}", line.rest(2)) })
+            }
+            "epilog-failed" => self.report(line, TaskReport::EpilogFailed { why: line.rest(2) }),
+            "unkillable" => self.report(line, TaskReport::Unkillable { processes: line.rest(2) }),
+            "unhealthy" => self.health(line, Some(line.rest(2))),
+            "healthy" => self.health(line, None),
             "dry-run" => self.dry_run(line),
             "score" => self.score(line),
             "used" => self.used(line),
@@ -155,6 +165,10 @@ impl ScenarioRunner {
                 "min_runtime" => settings.preemption_min_runtime_ms = span(value),
                 "cooldown" => settings.preemption_cooldown_ms = span(value),
                 "grace" => settings.stop_grace_ms = span(value),
+                "fence_drift" => settings.fence_drift_per_mille = number(value),
+                "fence_margin" => settings.fence_margin_ms = span(value),
+                "self_fence" => settings.self_fence_ms = span(value),
+                "health_resumes" => settings.health_resumes = yes(value),
                 "claim" => settings.claim_ms = span(value),
                 "backoff" => settings.launch_backoff_ms = span(value),
                 "queue_size" => settings.queue_size_max = number(value),
@@ -246,6 +260,33 @@ impl ScenarioRunner {
         self.run(Command::SetNodeState { node, status, why: line.rest(2) })
     }
 
+    /// `silent n1 for=6m`: what the leader reports after this silence. It names every attempt on the node; the state
+    /// decides which of them are proven dead.
+    fn silent(&mut self, line: &Line) -> Result<(), String> {
+        let silent_ms = line.get("for").map_or(0, span);
+        let node: NodeId = line.object().parse().unwrap();
+        let attempts = self.world.state.attempts_on(&node);
+        let attempts = attempts.filter_map(|job| Some((job.id, job.attempt()?.number))).collect();
+        let sight = if silent_ms < 30_000 { Sight::Suspect } else { Sight::Unreachable };
+        self.sight(line, sight, silent_ms, attempts)
+    }
+
+    fn sight(&mut self, line: &Line, sight: Sight, silent_ms: i64, fenced: Vec<(JobId, u32)>) -> Result<(), String> {
+        let node = line.object().parse().unwrap();
+        self.world.by = Actor::system();
+        let outcome = self.run(Command::SetNodeSight { node, sight, silent_ms, fenced });
+        self.world.by = actor();
+        outcome
+    }
+
+    fn health(&mut self, line: &Line, failure: Option<String>) -> Result<(), String> {
+        let node = line.object().parse().unwrap();
+        self.world.by = Actor::system();
+        let outcome = self.run(Command::ReportHealth { node, failure });
+        self.world.by = actor();
+        outcome
+    }
+
     /// `window NAME nodes=n1,n2 from=10m for=1h tenant=red`.
     fn window(&mut self, line: &Line) -> Result<(), String> {
         let from = self.world.now.plus(line.get("from").map_or(0, span));
@@ -332,6 +373,7 @@ impl ScenarioRunner {
 
 fn end_report(line: &Line) -> TaskReport {
     let exit = match (line.get("exit"), line.get("signal")) {
+        (Some("invalid-job"), _) => Exit::InvalidJob { why: "the working directory is missing".to_string() },
         (Some("not-started"), _) => Exit::NotStarted { why: "the image is missing".to_string() },
         (Some("unknown"), _) => Exit::Unknown { why: "unknown".to_string() },
         (Some(code), _) => Exit::Code { code: number(code) },

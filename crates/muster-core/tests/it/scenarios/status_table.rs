@@ -54,22 +54,28 @@ impl ScenarioRunner {
                     (None, Some(_)) => "running".to_string(),
                     (None, None) => "placed".to_string(),
                 };
-                format!("{status}  {}", placement(job))
+                let reasons = self.verdicts.of(state, job, self.world.now).reasons;
+                let reasons: String = reasons.iter().map(|reason| format!("; {}", self.shown_reason(reason))).collect();
+                format!("{status}  {}{reasons}", placement(job))
             }
         }
+    }
+
+    fn shown_reason(&self, reason: &Reason) -> String {
+        if self.wording { reason.sentence() } else { code_and_numbers(reason) }
     }
 
     fn waiting(&self, job: &Job) -> String {
         let verdict = self.verdicts.of(&self.world.state, job, self.world.now);
         assert!(!verdict.reasons.is_empty(), "{} waits without a reason", job.id);
-        let shown = |reason: &Reason| if self.wording { reason.sentence() } else { code_and_numbers(reason) };
-        let reasons: Vec<String> = verdict.reasons.iter().map(shown).collect();
+        let reasons: Vec<String> = verdict.reasons.iter().map(|reason| self.shown_reason(reason)).collect();
         let reserved = self.verdicts.reserved_at(job.id).map(|at| format!(" (starts by {})", clock(at)));
         self.with_names(&format!("waiting  {}{}", reasons.join("; "), reserved.unwrap_or_default()))
     }
 }
 
-/// The variant of a reason and its fields, nested ones in order: `Capacity needs_gpus=4 free_gpus=0 short_of=GPUs`.
+/// The variant of a reason and its fields, nested ones with the name of the field around them: `QuotaUser
+/// excess.limit=2 excess.wanted=3 user=ada`.
 fn code_and_numbers(reason: &Reason) -> String {
     let Ok(Value::Object(fields)) = serde_json::to_value(reason) else { panic!("{reason:?} is no object") };
     let variant = fields["reason"].as_str().unwrap_or_default().to_string();
@@ -81,7 +87,9 @@ fn code_and_numbers(reason: &Reason) -> String {
 fn add(shown: &mut Vec<String>, name: &str, value: &Value) {
     match value {
         Value::Null => {}
-        Value::Object(fields) => fields.iter().for_each(|(name, value)| add(shown, name, value)),
+        Value::Object(fields) => {
+            fields.iter().for_each(|(inner, value)| add(shown, &format!("{name}.{inner}"), value));
+        }
         Value::Array(values) => {
             let values: Vec<String> = values.iter().map(plain).collect();
             shown.push(format!("{name}={}", values.join(",")));

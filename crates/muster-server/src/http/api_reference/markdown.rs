@@ -9,7 +9,8 @@ pub fn page(reference: &ApiReference) -> String {
     let _ = writeln!(
         text,
         "Written by `cargo xtask docs` from the OpenAPI document that the server serves at `/api/v1/openapi.json`; \
-         the same reference as an HTML page is at `/api/v1/docs`.\n\n{}\n",
+         the same reference as an HTML page is at `/api/v1/docs`. The [glossary](GLOSSARY.md) defines \
+         the terms.\n\n{}\n",
         reference.description
     );
     for chapter in &reference.chapters {

@@ -1,7 +1,6 @@
 //! A leader whose database becomes unavailable.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 
 use axum::body::{Body, to_bytes};
@@ -86,8 +85,9 @@ fn app_with_unavailable_database() -> AppState {
     let (inbox, requests) = mpsc::sync_channel(1);
     drop(requests);
     let cluster = Cluster::new(inbox, Arc::new(UnavailableTables), Arc::new(SystemClock));
-    cluster.set_role(ServerRole::Leading { epoch: 1 });
+    cluster.set_role(ServerRole::Leading { term: muster_store::LeaderEpoch { epoch: 1, nonce: 1 } });
     AppState::from(AppStateInner {
+        agent_link: None,
         cluster,
         identity: Authenticator::Local,
         allowed_origins: AllowedOrigins::default(),
@@ -95,7 +95,8 @@ fn app_with_unavailable_database() -> AppState {
         connections: crate::tls::Connections::new(crate::tls::ConnectionLimits { total_max: 8, per_address_max: 8 }),
         access_denials: Default::default(),
         evaluations: Default::default(),
-        data_dir: PathBuf::new(),
+        logs: Arc::new(crate::log_source::DataFolderLogs::new("", [])),
+        programs: Arc::new(crate::exec_source::ExecRouter(Vec::new())),
         rounds: Arc::default(),
         readings: Arc::default(),
         event_counters: Arc::default(),

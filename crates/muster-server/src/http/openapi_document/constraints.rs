@@ -4,13 +4,12 @@
 //! server, so that document and server agree.
 
 use serde_json::{Map, Value};
-use utoipa::openapi::OpenApi;
 
 const CONSTRAINTS_JSON: &str = include_str!("constraints.json");
 
 /// The document with all constraints.
-pub fn add_constraints(document: OpenApi) -> OpenApi {
-    match with_constraints(&document) {
+pub fn add_constraints(document: Value) -> Value {
+    match with_constraints(document.clone()) {
         Ok(constrained) => constrained,
         Err(problem) => {
             // Without constraints the document is less precise, but correct.
@@ -20,24 +19,23 @@ pub fn add_constraints(document: OpenApi) -> OpenApi {
     }
 }
 
-fn with_constraints(document: &OpenApi) -> Result<OpenApi, String> {
+fn with_constraints(mut document: Value) -> Result<Value, String> {
     let table: Value = muster_json::from_str(CONSTRAINTS_JSON).map_err(|error| error.to_string())?;
-    let mut json = serde_json::to_value(document).map_err(|error| error.to_string())?;
     for (schema, fields) in object(&table["schemas"]) {
         for (field, constraint) in object(fields) {
-            let target = constrained_schema(&mut json["components"]["schemas"][schema], field);
+            let target = constrained_schema(&mut document["components"]["schemas"][schema], field);
             let target = target.ok_or_else(|| format!("unknown field `{field}` in schema `{schema}`"))?;
             constrain(target, resolve_shared(&table, constraint));
         }
     }
-    constrain_parameters(&mut json, &table);
+    constrain_parameters(&mut document, &table);
     // An integer is also a number, so a setting may match two alternatives: `oneOf` would refuse it.
-    if let Some(setting) = json["components"]["schemas"]["Setting"].as_object_mut()
+    if let Some(setting) = document["components"]["schemas"]["Setting"].as_object_mut()
         && let Some(choices) = setting.remove("oneOf")
     {
         setting.insert("anyOf".to_string(), choices);
     }
-    muster_json::from_str(&json.to_string()).map_err(|error| error.to_string())
+    Ok(document)
 }
 
 /// The schema that a constraint applies to: `name` is a field, `name[]` its items, `name{}` its keys, `name{*}` its
@@ -104,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_constraint_names_an_existing_field() {
-        let document = serde_json::to_value(with_constraints(&crate::http::openapi()).unwrap()).unwrap();
+        let document = with_constraints(crate::http::openapi()).unwrap();
         let submit = &document["components"]["schemas"]["SubmitJob"]["properties"];
         assert_eq!(submit["isolation"]["enum"], serde_json::json!(["none", "memory", "full", null]));
         assert_eq!((&submit["gpu_count"]["minimum"], &submit["gpu_count"]["maximum"]), (&1.into(), &64.into()));

@@ -24,7 +24,9 @@ impl SimMachineState {
     pub(super) fn defer_if_paused(&mut self, event: MachineEvent) -> bool {
         let (MachineEvent::ShimStarts(pid)
         | MachineEvent::TasksStart(pid)
-        | MachineEvent::ShimPolls(pid)
+        | MachineEvent::ShimWakes(pid)
+        | MachineEvent::ShimTimer(pid, _)
+        | MachineEvent::ShimIsRenewed(pid, _)
         | MachineEvent::ShimWritesExit(pid)) = event
         else {
             return false;

@@ -1,4 +1,4 @@
-//! `muster bench numa`: the gain of topology-aware GPU selection, by the model in `muster_sim::numa`.
+//! `muster bench numa`: the gain from selecting GPUs by the links between them, by the model in `muster_sim::numa`.
 
 mod report;
 

@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "nodes")]
     cluster: Option<PathBuf>,
     /// Cluster as nodes × GPUs per node × model, for example `16x8xV100,4x4xA100`
-    #[arg(long, value_name = "WORDS")]
+    #[arg(long, value_name = "SPEC")]
     nodes: Option<String>,
     /// Scheduling policies, separated by commas for comparison
     #[arg(long, value_name = "NAME", value_delimiter = ',', num_args = 1.., default_value = "muster")]

@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]
     set: Vec<(String, Setting)>,
     /// Additional nodes: nodes × GPUs per node × model
-    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    #[arg(long, value_name = "SPEC", value_delimiter = ',')]
     add_nodes: Vec<String>,
     /// Nodes that take no work from the begin of the period on
     #[arg(long, value_name = "NODES", value_delimiter = ',')]

@@ -70,7 +70,7 @@ pub struct TenantFlags {
     /// Budget in money
     #[arg(long, value_name = "X", value_parser = parse_amount_limit)]
     budget_cost: Option<AmountLimit>,
-    /// Default priority of its jobs and priority ceiling of its members: 100, 500, 1000 or 5000
+    /// Default priority of its jobs and priority ceiling of its members: low (100), medium (500), high (1000) or critical (5000)
     #[arg(long, alias = "priority", value_parser = ["low", "medium", "high", "critical"])]
     tier: Option<String>,
     /// Priority ceiling of its members, above the tier; `none` removes it
@@ -88,7 +88,7 @@ pub struct TenantFlags {
     /// Whether its jobs may preempt others
     #[arg(long, value_name = "BOOL")]
     may_preempt: Option<bool>,
-    /// Preemption loss limit: GPU-hours of its work per day that preemptors may destroy; `none` is without limit
+    /// Preemption loss limit: GPU-hours of the tenant's work that preemption may cost per day; `none` is without limit
     #[arg(long, value_name = "X", value_parser = parse_amount_limit)]
     damage_gpu_hours_per_day: Option<AmountLimit>,
     /// Price of a GPU-hour; 0 disables billing

@@ -1,5 +1,5 @@
-//! Phase preempt: the preemption candidates, that is the running jobs that may be evicted, by node, and the loss of
-//! each.
+//! The preemption candidates: the running jobs that may be evicted, by node, and the loss of each. Built once in a
+//! planning round (step 7).
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use crate::accounting::preemption_loss::lost_gpu_ms;
 use crate::ids::{JobId, NodeId};
 use crate::objects::job::Job;
 use crate::objects::node::Node;
+use crate::planner::draft::releasing::Releasing;
 use crate::planner::order::QueueHead;
-use crate::planner::preempt::releasing::Releasing;
 use crate::resources::ResourceVec;
 use crate::state::State;
 use crate::state::usage::guarantee;
