@@ -14,6 +14,14 @@ pub struct LockFile {
     path: PathBuf,
 }
 
+/// Closing the file would not be enough: a child process between its fork and its exec has a copy of the descriptor, and
+/// the lock is held until the last copy is closed. Unlocking applies to all copies.
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 fn lock_path(database: &Path) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push(".lock");
