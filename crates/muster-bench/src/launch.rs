@@ -1,9 +1,8 @@
 //! No-op jobs on one agent: jobs per second, CPU per job and start latency, beside spawning the same program in a loop
 //! with the same writes and fsyncs in the same run.
 //!
-//! The real `Runner` runs in this process; this file plays the server. The shim is this program, or the one that
-//! `MUSTER_BENCH_SHIM` names (for example a `muster` binary, which is larger). `LAUNCH_JOBS` and `LAUNCH_SLOTS` change
-//! the load.
+//! The real `Runner` runs in this process; this file plays the server. The shim is the `muster` binary beside this
+//! program. `LAUNCH_JOBS` and `LAUNCH_SLOTS` change the load.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,11 +15,8 @@ use muster_agent::{Agent, Runner, RunnerConfig};
 use muster_protocol::agent::{AttemptOrder, Exit, Orders, Report, RunSpec, TaskOrder};
 
 use crate::launch_anchor::{self, NO_OP};
-use crate::server::TempFolder;
+use crate::server::{TempFolder, muster_binary};
 use crate::table::{Table, format_figure, median};
-
-/// This program acts as the shim if this is its first argument.
-pub const SHIM_WORD: &str = "shim";
 
 const NODE: &str = "bench";
 const JOBS: usize = 500;
@@ -94,7 +90,8 @@ pub fn from_environment(name: &str, default: usize) -> Result<usize> {
 fn run_jobs(jobs: usize, slots: usize) -> Result<LaunchRun> {
     let folder = TempFolder::new("launch")?;
     let (sender, reports) = mpsc::channel();
-    let config = RunnerConfig { node: NODE.to_string(), ..RunnerConfig::new(&folder.0, shim_command()?) };
+    let shim_command = vec![muster_binary()?.into_os_string(), OsString::from("shim")];
+    let config = RunnerConfig { node: NODE.to_string(), ..RunnerConfig::new(&folder.0, shim_command) };
     let mut runner = Runner::start(config, Arc::new(move |report| drop(sender.send(report))))?;
     let mut load = Load::register(&reports)?;
     let (cpu_before, started) = (launch_anchor::cpu_ms()?, Instant::now());
@@ -108,14 +105,6 @@ fn run_jobs(jobs: usize, slots: usize) -> Result<LaunchRun> {
     runner.shutdown();
     let cpu_ms = (launch_anchor::cpu_ms()? - cpu_before) / jobs as f64;
     Ok(LaunchRun { jobs_per_second: jobs as f64 / seconds, cpu_ms, start_ms: load.start_ms, exit_ms: load.exit_ms })
-}
-
-fn shim_command() -> Result<Vec<OsString>> {
-    let program = match std::env::var_os("MUSTER_BENCH_SHIM") {
-        Some(program) => program,
-        None => std::env::current_exe()?.into_os_string(),
-    };
-    Ok(vec![program, OsString::from(SHIM_WORD)])
 }
 
 /// The server's side of a run: the attempts that are owed, and what was reported of them.

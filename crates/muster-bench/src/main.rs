@@ -31,10 +31,6 @@ const BENCHMARKS: [Benchmark; 5] = [
 ];
 
 fn main() -> Result<()> {
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == launch::SHIM_WORD) {
-        std::process::exit(muster_agent::shim_main(words));
-    }
     let names: Vec<String> = std::env::args().skip(1).collect();
     if let [word, folder] = &names[..]
         && word == link_idle::PEERS_WORD
