@@ -9,9 +9,9 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::config::{LogConfig, LogFormat};
 
-/// Levels of dependencies whose `debug` lines would flood the log.
+/// Levels of dependencies whose lines would flood the log: `debug` lines, and a line for each migration of the database.
 const DEPENDENCY_LOG_LEVELS: &str =
-    "h2=info,hyper=info,hyper_util=info,rustls=info,tokio_postgres=info,tower_http=info";
+    "h2=info,hyper=info,hyper_util=info,refinery_core=warn,rustls=info,tokio_postgres=info,tower_http=info";
 
 /// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
