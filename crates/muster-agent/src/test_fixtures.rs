@@ -40,6 +40,7 @@ pub(crate) fn order(job: &str, annotations: &[(&str, &str)]) -> AttemptOrder {
         attempt: 1,
         placed_at_ms: 1_000,
         started: false,
+        adopt_only: false,
         tasks: vec![TaskOrder {
             rank: 0,
             group: "task".to_string(),

@@ -215,6 +215,7 @@ fn order(job: String) -> AttemptOrder {
         attempt: 1,
         placed_at_ms: i64::try_from(placed_at.as_millis()).unwrap_or(i64::MAX),
         started: false,
+        adopt_only: false,
         tasks: vec![task],
         gang_size: 1,
         nodes: vec![NODE.to_string()],

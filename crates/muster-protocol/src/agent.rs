@@ -224,6 +224,11 @@ pub struct AttemptOrder {
     pub placed_at_ms: i64,
     /// The agent has already reported that these tasks run: they must not be launched again, only adopted.
     pub started: bool,
+    /// A former installation of the node may have launched the tasks, and nobody has reported that they run: they must not be
+    /// launched, only adopted, and then their start is reported. `started` is true as well, so that an agent of an earlier
+    /// release does not launch them either.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopt_only: bool,
     /// The tasks on this node.
     pub tasks: Vec<TaskOrder>,
     /// Tasks of the whole gang, on all nodes.
@@ -261,6 +266,18 @@ pub struct AttemptOrder {
     /// Set if the attempt must stop.
     #[serde(default)]
     pub stop: Option<StopOrder>,
+}
+
+impl AttemptOrder {
+    /// False if the tasks may run already, so that a launch could run them twice.
+    pub fn may_be_launched(&self) -> bool {
+        !self.started && !self.adopt_only
+    }
+
+    /// True once the server has received the report that the tasks run.
+    pub fn is_start_acknowledged(&self) -> bool {
+        self.started && !self.adopt_only
+    }
 }
 
 /// One task of an attempt.

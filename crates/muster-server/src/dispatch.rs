@@ -325,11 +325,14 @@ fn device_directive(name: &str, fields: &BTreeMap<String, Fact>) -> DeviceDirect
 fn attempt_order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> AttemptOrder {
     let nodes = nodes_by_rank(&attempt.tasks);
     let facts = state.nodes.get(node).map(|node| &node.facts);
+    let is_reported = attempt.reports.get(node).is_some();
+    let adopt_only = !is_reported && is_of_former_enrolment(state, attempt, node);
     AttemptOrder {
         job: job.id.to_string(),
         attempt: attempt.number,
         placed_at_ms: attempt.placed_at.0,
-        started: attempt.reports.get(node).is_some() || is_of_former_enrolment(state, attempt, node),
+        started: is_reported || adopt_only,
+        adopt_only,
         tasks: tasks_on((node, facts), job, &attempt.tasks),
         gang_size: attempt.tasks.len() as u32,
         node_rank: nodes.iter().position(|other| *other == node).unwrap_or_default() as u32,

@@ -296,6 +296,7 @@ pub fn order(run: RunSpec) -> AttemptOrder {
         attempt: 1,
         placed_at_ms: now_ms(),
         started: false,
+        adopt_only: false,
         tasks: vec![TaskOrder {
             rank: 0,
             group: "task".to_string(),

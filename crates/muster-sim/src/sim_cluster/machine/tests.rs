@@ -92,6 +92,7 @@ fn order() -> AttemptOrder {
         attempt: 1,
         placed_at_ms: 1,
         started: false,
+        adopt_only: false,
         tasks: vec![task],
         gang_size: 1,
         nodes: Vec::new(),
