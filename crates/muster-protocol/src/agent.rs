@@ -54,6 +54,9 @@ pub struct Registration {
     /// Id of this start of the agent. Empty for an agent within the server process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub incarnation: String,
+    /// Interval of its heartbeats; absent for an agent of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_interval_ms: Option<i64>,
     /// True if the GPUs are simulated.
     #[serde(default)]
     pub simulated: bool,

@@ -33,6 +33,7 @@ struct SimulatedAttempt {
 
 impl SimulatedNode {
     pub fn new(registration: Registration, intervals: ReportIntervals) -> SimulatedNode {
+        let registration = Registration { heartbeat_interval_ms: Some(intervals.heartbeat_ms), ..registration };
         SimulatedNode {
             order_fence: OrderFence::new(&registration.incarnation),
             registration,
@@ -190,7 +191,9 @@ impl SimulatedAttempt {
             return self.exit_report_timer.next_due_ms();
         }
         let start = match self.simulated_run.starts_at_ms {
-            Some(starts_at_ms) if !self.order.is_start_acknowledged() => self.start_report_timer.next_due_ms().max(starts_at_ms),
+            Some(starts_at_ms) if !self.order.is_start_acknowledged() => {
+                self.start_report_timer.next_due_ms().max(starts_at_ms)
+            }
             _ => i64::MAX,
         };
         start.min(self.simulated_run.ends_at_ms)

@@ -91,7 +91,7 @@ impl State {
             revocable: start.revocable,
             score: start.score.clone(),
             held: Some(job.spec.demand_of(&start.tasks)),
-            self_fence: self.self_fence_of(job),
+            self_fence: self.self_fence_of(job, &start.tasks),
             at: now,
         });
         Ok(events)

@@ -14,6 +14,9 @@ use crate::time::{SECOND, Timestamp};
 /// The remaining grace of an attempt that has saved its work, so that it can still exit in order.
 const SAVED_GRACE_MS: i64 = 2 * SECOND;
 
+/// A self-fence deadline is at least this many intervals of heartbeats.
+const HEARTBEATS_PER_SELF_FENCE: i64 = 10;
+
 /// One execution of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
@@ -149,9 +152,13 @@ pub struct SelfFence {
 
 impl SelfFence {
     /// The deadline and its proof under these settings: the deadline by a clock that is too slow, the grace of the
-    /// processes, and a margin. `None` if self-fencing is disabled.
-    pub(crate) fn of(settings: &Settings) -> Option<SelfFence> {
-        let after_ms = settings.self_fence_ms;
+    /// processes, and a margin. `None` if self-fencing is disabled. A node whose agent sends heartbeats rarely has a later
+    /// deadline, so that it does not kill its attempts because a few of them were lost.
+    pub(crate) fn of(settings: &Settings, heartbeat_interval_ms: i64) -> Option<SelfFence> {
+        let after_ms = match settings.self_fence_ms {
+            0 => 0,
+            after_ms => after_ms.max(heartbeat_interval_ms.saturating_mul(HEARTBEATS_PER_SELF_FENCE)),
+        };
         let drift_ms = after_ms.saturating_mul(settings.fence_drift_per_mille).div_euclid(1_000);
         let longest_ms = after_ms.saturating_add(drift_ms).saturating_add(1);
         let proven_after_ms =
