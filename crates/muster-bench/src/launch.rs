@@ -221,6 +221,8 @@ fn order(job: String) -> AttemptOrder {
         nodes: vec![NODE.to_string()],
         node_rank: 0,
         master_address: NODE.to_string(),
+        master_port: None,
+        hosts: Vec::new(),
         run: RunSpec { command: vec![NO_OP.to_string()], ..RunSpec::default() },
         name: "no-op".to_string(),
         tenant: "default".to_string(),

@@ -245,6 +245,12 @@ pub struct AttemptOrder {
     /// Address of the first node.
     #[serde(default)]
     pub master_address: String,
+    /// Port on the first node that this attempt alone holds, for the tasks of a gang to meet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_port: Option<u16>,
+    /// Address and number of tasks of each node, in the order of `nodes`; empty if the server is of an earlier release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<GangHost>,
     /// Program to run.
     pub run: RunSpec,
     /// Name of the job, for its environment.
@@ -281,6 +287,15 @@ impl AttemptOrder {
     pub fn is_start_acknowledged(&self) -> bool {
         self.started && !self.adopt_only
     }
+}
+
+/// A node of a gang.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangHost {
+    /// Network address, else host name, else name of the node.
+    pub address: String,
+    /// Tasks of the gang on this node.
+    pub tasks: u32,
 }
 
 /// One task of an attempt.

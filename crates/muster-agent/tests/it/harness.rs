@@ -311,6 +311,8 @@ pub fn order(run: RunSpec) -> AttemptOrder {
         nodes: vec![NODE.to_string()],
         node_rank: 0,
         master_address: format!("{NODE}.example.org"),
+        master_port: None,
+        hosts: Vec::new(),
         run,
         name: "demo".to_string(),
         tenant: "vision".to_string(),

@@ -133,6 +133,9 @@ fn orders_carry_the_rank_and_group_rank_of_each_task() {
     for order in [first, second] {
         assert_eq!((order.nodes, order.gang_size), (vec!["n2".to_string(), "n1".to_string()], 4));
         assert_eq!(order.master_address, "10.0.0.2", "the node of rank 0");
+        assert_eq!(order.master_port, Some(29_500));
+        let hosts: Vec<(&str, u32)> = order.hosts.iter().map(|host| (host.address.as_str(), host.tasks)).collect();
+        assert_eq!(hosts, [("10.0.0.2", 2), ("one.example.org", 2)]);
     }
 }
 

@@ -47,6 +47,16 @@ pub struct Attempt {
     /// change of the settings never applies to what its nodes were told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_fence: Option<SelfFence>,
+    /// The port on the node of rank 0 at which its tasks meet; no other live attempt with the same master has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_port: Option<u16>,
+    /// It is stopped if a node has not started this long after the first one did. Recorded with the attempt, so that a later
+    /// change of the settings applies to later attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_bound_ms: Option<i64>,
+    /// When the first of its nodes had reported running processes, if its start is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_started_at: Option<Timestamp>,
     /// Its leases are charged from here.
     pub placed_at: Timestamp,
     /// When all its nodes had reported running processes.
@@ -90,6 +100,9 @@ impl Attempt {
             milliwatts: 0,
             gpu_milliwatts_max: None,
             self_fence: None,
+            master_port: None,
+            start_bound_ms: None,
+            first_started_at: None,
             placed_at,
             started_at: None,
             saved_at: None,
@@ -125,6 +138,23 @@ impl Attempt {
     pub fn has_open_part(&self, node: &NodeId) -> bool {
         let is_on_node = self.tasks.iter().any(|task| task.node == *node);
         is_on_node && !matches!(self.reports.get(node), Some(NodeReport::Ended { .. }))
+    }
+
+    /// The node of rank 0 and its port, if the attempt holds one.
+    pub fn master_and_port(&self) -> Option<(&NodeId, u16)> {
+        Some((&self.tasks.first()?.node, self.master_port?))
+    }
+
+    /// The nodes that have reported neither a start nor an end.
+    pub fn unreported_nodes(&self) -> BTreeSet<NodeId> {
+        let nodes = self.tasks.iter().map(|task| &task.node);
+        nodes.filter(|node| self.reports.get(node).is_none()).cloned().collect()
+    }
+
+    /// When a gang that has started in part is stopped.
+    pub fn start_deadline(&self) -> Option<Timestamp> {
+        let bound_ms = self.start_bound_ms.filter(|_| self.started_at.is_none())?;
+        Some(self.first_started_at?.plus(bound_ms))
     }
 
     pub fn nodes(&self) -> BTreeSet<NodeId> {
@@ -216,9 +246,19 @@ pub enum StopCause {
     },
     /// Another task of the gang has failed.
     GangFailed,
+    /// Some nodes of the gang had not started within the bound after the first one.
+    LateStart { nodes: Vec<NodeId>, bound_ms: i64 },
 }
 
 impl StopCause {
+    /// The nodes of a late start as a sentence; empty for other causes.
+    pub fn late_start_text(&self) -> String {
+        let StopCause::LateStart { nodes, bound_ms } = self else { return String::new() };
+        let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
+        let bound_s = bound_ms / SECOND;
+        format!("{} had not started its tasks {bound_s} s after the first node of the gang", names.join(" and "))
+    }
+
     /// A user cancelled the job and gave no reason.
     pub(crate) fn cancelled(by: &str) -> StopCause {
         StopCause::Cancelled { by: by.to_string(), why: String::new() }
@@ -232,7 +272,10 @@ impl StopCause {
     /// True if the job runs again later, from its last checkpoint.
     fn comes_back(&self) -> bool {
         match self {
-            StopCause::Preempted { .. } | StopCause::Requeued { .. } | StopCause::Held { .. } => true,
+            StopCause::Preempted { .. }
+            | StopCause::Requeued { .. }
+            | StopCause::Held { .. }
+            | StopCause::LateStart { .. } => true,
             StopCause::Cancelled { .. } | StopCause::TimeLimit | StopCause::GangFailed => false,
         }
     }

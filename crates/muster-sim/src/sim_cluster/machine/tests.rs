@@ -98,6 +98,8 @@ fn order() -> AttemptOrder {
         nodes: Vec::new(),
         node_rank: 0,
         master_address: String::new(),
+        master_port: None,
+        hosts: Vec::new(),
         run: RunSpec::default(),
         name: String::new(),
         tenant: String::new(),
