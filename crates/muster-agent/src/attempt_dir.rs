@@ -38,6 +38,8 @@ const PROGRAMS_FILE: &str = "programs.json";
 const EPILOG_RECORD_FILE: &str = "epilog.json";
 const SIGNAL_RECORD_FILE: &str = "signal.json";
 const UNKILLABLE_RECORD_FILE: &str = "unkillable.json";
+/// The host file of a gang, which its tasks read.
+pub(crate) const HOST_FILE: &str = "hostfile";
 pub(crate) const SHIM_SOCKET_FILE: &str = "shim.sock";
 /// A job's user may enter its attempt directory and list nothing. The directories above let nobody pass but the agent; the
 /// job reaches its own by a mount.

@@ -78,6 +78,7 @@ impl<M: Machine> Reconciler<M> {
     /// A reconciler over a machine in any state. `repeat_interval_ms` is the interval of heartbeats and of repeated
     /// reports.
     pub fn new(registration: Registration, repeat_interval_ms: i64, machine: M) -> Reconciler<M> {
+        let registration = Registration { heartbeat_interval_ms: Some(repeat_interval_ms), ..registration };
         let config = ReconcilerConfig {
             node: registration.node.clone(),
             incarnation: registration.incarnation.clone(),

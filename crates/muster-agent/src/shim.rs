@@ -20,6 +20,7 @@
 //! Not implemented yet: secrets.
 
 mod cpu_affinity;
+mod gang_environment;
 pub mod gang_monitor;
 mod job_files;
 mod memory_report;

@@ -40,6 +40,7 @@ pub(crate) fn order(job: &str, annotations: &[(&str, &str)]) -> AttemptOrder {
         attempt: 1,
         placed_at_ms: 1_000,
         started: false,
+        adopt_only: false,
         tasks: vec![TaskOrder {
             rank: 0,
             group: "task".to_string(),
@@ -54,6 +55,8 @@ pub(crate) fn order(job: &str, annotations: &[(&str, &str)]) -> AttemptOrder {
         nodes: vec!["gpu01".to_string()],
         node_rank: 0,
         master_address: "gpu01.example.org".to_string(),
+        master_port: None,
+        hosts: Vec::new(),
         run: RunSpec { command: vec!["train".to_string()], ..RunSpec::default() },
         name: "demo".to_string(),
         tenant: "default".to_string(),

@@ -33,6 +33,7 @@ mod decide;
 mod decision;
 mod device_identity;
 mod enrolment;
+mod gang;
 mod job_control;
 mod node_state;
 mod nodes;
@@ -104,7 +105,9 @@ pub struct State {
     pub resources: ResourceIndex,
     /// The jobs that depend on each job. Derived.
     pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
-    /// When the time limits of running attempts expire. Derived.
+    /// The ports that live gangs hold on the nodes of their rank 0. Derived.
+    pub(crate) master_ports: BTreeMap<NodeId, BTreeSet<u16>>,
+    /// When the time limits and start bounds of live attempts expire. Derived.
     pub(crate) deadlines: BTreeSet<(Timestamp, JobId)>,
     /// Planned ends of running attempts. Derived.
     pub(crate) ends: BTreeSet<(Timestamp, JobId)>,

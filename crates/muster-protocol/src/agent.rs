@@ -54,6 +54,9 @@ pub struct Registration {
     /// Id of this start of the agent. Empty for an agent within the server process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub incarnation: String,
+    /// Interval of its heartbeats; absent for an agent of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_interval_ms: Option<i64>,
     /// True if the GPUs are simulated.
     #[serde(default)]
     pub simulated: bool,
@@ -224,6 +227,11 @@ pub struct AttemptOrder {
     pub placed_at_ms: i64,
     /// The agent has already reported that these tasks run: they must not be launched again, only adopted.
     pub started: bool,
+    /// A former installation of the node may have launched the tasks, and nobody has reported that they run: they must not be
+    /// launched, only adopted, and then their start is reported. `started` is true as well, so that an agent of an earlier
+    /// release does not launch them either.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopt_only: bool,
     /// The tasks on this node.
     pub tasks: Vec<TaskOrder>,
     /// Tasks of the whole gang, on all nodes.
@@ -237,6 +245,12 @@ pub struct AttemptOrder {
     /// Address of the first node.
     #[serde(default)]
     pub master_address: String,
+    /// Port on the first node that this attempt alone holds, for the tasks of a gang to meet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_port: Option<u16>,
+    /// Address and number of tasks of each node, in the order of `nodes`; empty if the server is of an earlier release.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<GangHost>,
     /// Program to run.
     pub run: RunSpec,
     /// Name of the job, for its environment.
@@ -261,6 +275,27 @@ pub struct AttemptOrder {
     /// Set if the attempt must stop.
     #[serde(default)]
     pub stop: Option<StopOrder>,
+}
+
+impl AttemptOrder {
+    /// False if the tasks may run already, so that a launch could run them twice.
+    pub fn may_be_launched(&self) -> bool {
+        !self.started && !self.adopt_only
+    }
+
+    /// True once the server has received the report that the tasks run.
+    pub fn is_start_acknowledged(&self) -> bool {
+        self.started && !self.adopt_only
+    }
+}
+
+/// A node of a gang.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangHost {
+    /// Network address, else host name, else name of the node.
+    pub address: String,
+    /// Tasks of the gang on this node.
+    pub tasks: u32,
 }
 
 /// One task of an attempt.

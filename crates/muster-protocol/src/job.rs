@@ -314,7 +314,7 @@ pub struct Attempt {
     /// The same in Unix milliseconds.
     pub ended_at_ms: Option<i64>,
     /// Cause of the stop order, if there was one: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`,
-    /// `gang-failed`.
+    /// `gang-failed`, `late-start`.
     pub stop_cause: Option<String>,
     /// Kind of exit of its processes: `code`, `signal`, `out-of-memory`, `not-started`, `invalid-job`,
     /// `unknown`.
@@ -329,6 +329,9 @@ pub struct Attempt {
     pub gpu_count: u64,
     /// Nodes of the attempt.
     pub nodes: Vec<String>,
+    /// Node of rank 0 and the port that a gang holds there, for example `gpu01:29500`; absent if it is no gang.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<String>,
     /// Score of the placement; absent without an alternative and after the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub score: Option<Score>,

@@ -187,6 +187,9 @@ pub struct Node {
     pub taints: Vec<String>,
     /// Version of its agent.
     pub agent_version: String,
+    /// Interval of the heartbeats of its agent, if the agent told it; a silent node is suspect after three of them and a margin.
+    #[serde(default)]
+    pub heartbeat_interval_ms: Option<i64>,
     /// True if the GPUs are simulated.
     pub simulated: bool,
     /// First registration, RFC 3339.

@@ -227,6 +227,7 @@ pub fn node_facts(registration: Registration) -> NodeFacts {
         taints: registration.taints,
         agent_version: registration.agent_version,
         incarnation: registration.incarnation,
+        heartbeat_interval_ms: registration.heartbeat_interval_ms,
         simulated: registration.simulated,
     }
 }

@@ -15,8 +15,8 @@ use muster_core::objects::node::{NodeFacts, NodeStatus, Sight};
 use muster_core::objects::policy::rules::{Fact, Pool};
 use muster_core::{Event, JobId, NodeId, State};
 use muster_protocol::agent::{
-    AttemptOrder, DeviceDirective, HeartbeatEcho, Orders, OrdersStamp, PoolOrder, Report, RunMount, RunSpec, StopOrder,
-    TaskOrder, TaskShare,
+    AttemptOrder, DeviceDirective, GangHost, HeartbeatEcho, Orders, OrdersStamp, PoolOrder, Report, RunMount, RunSpec,
+    StopOrder, TaskOrder, TaskShare,
 };
 use muster_store::LeaderEpoch;
 use tracing::debug;
@@ -325,15 +325,20 @@ fn device_directive(name: &str, fields: &BTreeMap<String, Fact>) -> DeviceDirect
 fn attempt_order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> AttemptOrder {
     let nodes = nodes_by_rank(&attempt.tasks);
     let facts = state.nodes.get(node).map(|node| &node.facts);
+    let is_reported = attempt.reports.get(node).is_some();
+    let adopt_only = !is_reported && is_of_former_enrolment(state, attempt, node);
     AttemptOrder {
         job: job.id.to_string(),
         attempt: attempt.number,
         placed_at_ms: attempt.placed_at.0,
-        started: attempt.reports.get(node).is_some() || is_of_former_enrolment(state, attempt, node),
+        started: is_reported || adopt_only,
+        adopt_only,
         tasks: tasks_on((node, facts), job, &attempt.tasks),
         gang_size: attempt.tasks.len() as u32,
         node_rank: nodes.iter().position(|other| *other == node).unwrap_or_default() as u32,
         master_address: nodes.first().map(|first| node_address(state, first)).unwrap_or_default(),
+        master_port: attempt.master_port,
+        hosts: nodes.iter().map(|node| gang_host(state, attempt, node)).collect(),
         nodes: nodes.into_iter().map(NodeId::to_string).collect(),
         run: run_order(job),
         name: job.spec.name.clone(),
@@ -415,6 +420,11 @@ fn node_address(state: &State, node: &NodeId) -> String {
     registered.into_iter().find(|text| !text.is_empty()).cloned().unwrap_or_else(|| node.to_string())
 }
 
+fn gang_host(state: &State, attempt: &Attempt, node: &NodeId) -> GangHost {
+    let tasks = attempt.tasks.iter().filter(|task| task.node == *node).count() as u32;
+    GangHost { address: node_address(state, node), tasks }
+}
+
 fn run_order(job: &Job) -> RunSpec {
     let run = &job.spec.run;
     let mut env = run.env.clone();
@@ -447,6 +457,7 @@ fn stop_reason(cause: &StopCause) -> String {
         StopCause::Preempted { by } => format!("preempted by {by}"),
         StopCause::Requeued { by, why } => with_reason(format!("requeued by {by}"), why),
         StopCause::Held { by, why } => with_reason(format!("held by {by}"), why),
+        StopCause::LateStart { .. } => cause.late_start_text(),
         StopCause::GangFailed => "another part of the gang failed".to_string(),
     }
 }

@@ -30,6 +30,8 @@ pub struct LeaderTerm {
     leader_epoch: LeaderEpoch,
     lease: LeaderLease,
     last_tick: Duration,
+    /// When the state was recovered.
+    began: Duration,
 }
 
 impl LeaderTerm {
@@ -51,7 +53,8 @@ impl LeaderTerm {
         // Recovery may take longer than the lease; then the renewal fails, because another server may lead by now.
         lease.renew(journal)?;
         let engine = Engine::new(state, clock.clone(), leader_epoch.epoch);
-        Ok(LeaderTerm { engine, leader_epoch, lease, last_tick: clock.elapsed() })
+        let began = clock.elapsed();
+        Ok(LeaderTerm { engine, leader_epoch, lease, last_tick: began, began })
     }
 
     /// Put the leader's settings into force, record the CA of its agent link if it has one, and create the tenant
@@ -89,6 +92,8 @@ impl LeaderTerm {
         if elapsed.saturating_sub(self.last_tick) >= TICK_INTERVAL {
             self.last_tick = elapsed;
             requests.push(system_request(Command::Tick));
+            let led_ms = elapsed.saturating_sub(self.began).as_millis().try_into().unwrap_or(i64::MAX);
+            requests.push(system_request(Command::StopLateGangs { led_ms }));
         }
         self.lease.check_not_expired()?;
         self.engine.process_requests(journal, requests)

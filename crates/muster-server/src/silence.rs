@@ -49,20 +49,28 @@ impl SilenceTimeouts {
         }
     }
 
-    fn suspect_after(&self) -> Duration {
-        self.suspect_after.max(self.heartbeat_interval * MISSED_HEARTBEATS + self.suspect_margin)
+    /// The pace of a node, from its registration.
+    fn interval_of(&self, node: &Node) -> Duration {
+        let told = node.facts.heartbeat_interval_ms.map(|ms| Duration::from_millis(ms.unsigned_abs()));
+        told.unwrap_or(self.heartbeat_interval)
     }
 
-    fn unreachable_after(&self) -> Duration {
-        self.unreachable_after.max(self.heartbeat_interval * LOST_HEARTBEATS)
+    fn suspect_after(&self, node: &Node) -> Duration {
+        self.suspect_after.max(self.interval_of(node) * MISSED_HEARTBEATS + self.suspect_margin)
+    }
+
+    /// Never before the node is suspect.
+    fn unreachable_after(&self, node: &Node) -> Duration {
+        let unreachable_after = self.unreachable_after.max(self.interval_of(node) * LOST_HEARTBEATS);
+        unreachable_after.max(self.suspect_after(node))
     }
 
     /// The next sight of a node after this silence; `None` if it stays. A node is suspect before it is unreachable: after
     /// a pause of the server itself, reports that wait to be read come first.
-    fn sight_after(&self, sight: Sight, silent: Duration) -> Option<Sight> {
-        match sight {
-            Sight::Seen if silent >= self.suspect_after() => Some(Sight::Suspect),
-            Sight::Suspect if silent >= self.unreachable_after() => Some(Sight::Unreachable),
+    fn sight_after(&self, node: &Node, silent: Duration) -> Option<Sight> {
+        match node.state.sight.status {
+            Sight::Seen if silent >= self.suspect_after(node) => Some(Sight::Suspect),
+            Sight::Suspect if silent >= self.unreachable_after(node) => Some(Sight::Unreachable),
             _ => None,
         }
     }
@@ -113,8 +121,8 @@ impl SilenceMonitor {
     fn command_for(&mut self, state: &State, node: &Node, silent: Duration) -> Option<Command> {
         let sight = node.state.sight.status;
         let fenced = if sight == Sight::Unreachable { proven_dead(state, node, silent) } else { Vec::new() };
-        let next = self.timeouts.sight_after(sight, silent);
-        let is_unrecorded = sight == Sight::Unreachable && silent >= self.timeouts.suspect_after();
+        let next = self.timeouts.sight_after(node, silent);
+        let is_unrecorded = sight == Sight::Unreachable && silent >= self.timeouts.suspect_after(node);
         let is_news = next.is_some() || !fenced.is_empty() || (is_unrecorded && self.recorded.insert(node.id.clone()));
         let silent_ms = i64::try_from(silent.as_millis()).unwrap_or(i64::MAX);
         let sight = next.unwrap_or(sight);
@@ -136,16 +144,21 @@ fn proven_dead(state: &State, node: &Node, silent: Duration) -> Vec<(JobId, u32)
 #[cfg(test)]
 mod tests {
     use muster_core::objects::job::OnNodeLost;
+    use muster_core::objects::node::NodeFacts;
     use muster_core::objects::tenant::TenantConfig;
     use muster_core::{Actor, Timestamp};
     use muster_testing::{job, node, submission};
 
     use super::*;
 
-    /// Two jobs on one node: the first fences itself, the second waits.
     fn state_with_two_jobs() -> State {
+        state_with_two_jobs_at_pace(None)
+    }
+
+    /// Two jobs on one node: the first fences itself, the second waits.
+    fn state_with_two_jobs_at_pace(heartbeat_interval_ms: Option<i64>) -> State {
         let mut state = State::empty();
-        let facts = Box::new(node().gpus(3).cpus(8).build());
+        let facts = Box::new(NodeFacts { heartbeat_interval_ms, ..node().gpus(3).cpus(8).build() });
         execute(&mut state, Command::RegisterNode { node: n1(), facts });
         let config = Box::new(TenantConfig::unlimited("red"));
         execute(&mut state, Command::CreateTenant { id: "red".parse().unwrap(), config });
@@ -229,6 +242,53 @@ mod tests {
             seconds.extend(commands.iter().map(|_| second));
         }
         assert_eq!(seconds, [52, 120, 121], "three intervals and 2 s, ten intervals, from the report");
+    }
+
+    #[test]
+    fn each_node_is_judged_by_the_pace_that_its_registration_told() {
+        let (mut monitor, mut state) = (SilenceMonitor::default(), state_with_two_jobs_at_pace(Some(10_000)));
+        let (fast, pace) = ("fast".parse::<NodeId>().unwrap(), Some(1_000));
+        let facts = Box::new(NodeFacts { heartbeat_interval_ms: pace, ..node().build() });
+        execute(&mut state, Command::RegisterNode { node: fast.clone(), facts });
+        let mut changes = Vec::new();
+        for second in 0..=420 {
+            for command in monitor.commands(&state, 1, Duration::from_secs(second)) {
+                if let Command::SetNodeSight { node, sight, fenced, .. } = &command {
+                    changes.push((second, node.to_string(), sight.as_str(), fenced.len()));
+                }
+                execute(&mut state, command);
+            }
+        }
+        let of = |name: &str| -> Vec<(u64, &str, usize)> {
+            let own = changes.iter().filter(|(_, node, ..)| node == name);
+            own.map(|(second, _, sight, fenced)| (*second, *sight, *fenced)).collect()
+        };
+        assert_eq!(of("fast"), [(5, "Suspect", 0), (30, "Unreachable", 0), (31, "Unreachable", 0)]);
+        // Three intervals and 2 s; ten intervals; and the proof of the self-fence of 5 minutes, as without a pace.
+        let slow = [(32, "Suspect", 0), (100, "Unreachable", 0), (101, "Unreachable", 0), (339, "Unreachable", 1)];
+        assert_eq!(of("n1"), slow);
+    }
+
+    /// Ten of its intervals are less than three and this margin.
+    #[test]
+    fn a_node_is_never_unreachable_before_it_is_suspect() {
+        let timeouts = SilenceTimeouts { suspect_margin: Duration::from_secs(90), ..SilenceTimeouts::default() };
+        let (mut monitor, mut state) = (SilenceMonitor::new(timeouts), state_with_two_jobs_at_pace(Some(2_000)));
+        let mut seconds = Vec::new();
+        for second in (0..200).step_by(2) {
+            let commands = commands_at(&mut monitor, &mut state, 1, second);
+            seconds.extend(commands.into_iter().map(|command| format!("{second}: {command}")));
+        }
+        assert_eq!(seconds[0], "96: Suspect after 96000 ms, 0 fenced");
+        assert_eq!(seconds[1], "98: Unreachable after 98000 ms, 0 fenced");
+    }
+
+    /// The deadline is recorded with the attempt: ten intervals, and the proof counts from there.
+    #[test]
+    fn a_node_with_rare_heartbeats_has_a_later_self_fence() {
+        let state = state_with_two_jobs_at_pace(Some(60_000));
+        let fence = state.jobs[&JobId::single(1)].attempt().unwrap().self_fence.unwrap();
+        assert_eq!((fence.after_ms, fence.proven_after_ms), (600_000, 600_000 + 6_000 + 1 + 30_000 + 5_000));
     }
 
     /// The command names the attempts of the moment of the measurement.

@@ -11,6 +11,7 @@ mod certificate;
 mod clients;
 mod clock;
 mod enrolment;
+mod gang_starts;
 mod healing;
 mod laws;
 mod machine;
@@ -46,6 +47,8 @@ use server::{EngineStep, ServerProcess};
 use transport::{EndCause, SimConnection};
 
 const HEARTBEAT_INTERVAL_MS: i64 = 2_000;
+/// The bounds on the start of gangs, by seed.
+const GANG_START_TIMEOUTS_MS: [i64; 3] = [4_000, 20_000, 300_000];
 /// The longest time from the end of all faults until the cluster is at rest.
 const REST_TIMEOUT_MS: i64 = 3_600_000;
 
@@ -264,6 +267,8 @@ impl<'a> SimCluster<'a> {
             max_wait_ms: 120_000,
             cooling_ms: 10_000,
             self_fence_ms: schedule.self_fence_ms.unwrap_or_default(),
+            // The shortest is shorter than the silence after which the node of a paused agent is suspect.
+            gang_start_timeout_ms: GANG_START_TIMEOUTS_MS[(schedule.seed % 3) as usize],
             ..Settings::default()
         };
         let network = NetworkConditions { until_ms: 0, loss_per_mille: 0, delay_ms_max: 20 };

@@ -4,7 +4,7 @@
 use std::num::NonZero;
 
 use muster_core::Event;
-use muster_core::objects::job::Exit;
+use muster_core::objects::job::{Exit, StopCause};
 use muster_sim::campaign;
 use muster_sim::fault_schedule::{FaultSchedule, JobRequest, ScheduledAction};
 use muster_sim::minimise::minimise;
@@ -153,6 +153,32 @@ fn jobs_of_an_isolated_node_are_requeued_once_their_fence_is_proven() {
         }
     }
     assert!(proven >= 10 && requeued >= 10, "{proven} proven fences, {requeued} requeued jobs");
+}
+
+/// The agent of one of two nodes is paused when a gang is placed on both.
+#[test]
+fn a_gang_of_which_a_node_starts_late_is_stopped_and_runs_later() {
+    let (mut late, mut done) = (0, 0);
+    for seed in (0..120).step_by(3) {
+        let gang = JobRequest { tasks: 2, ..single_job() };
+        let actions = vec![
+            (9_000, ScheduledAction::Submit(gang)),
+            (9_010, ScheduledAction::PauseAgent(1, 7_000 + seed as i64 * 5)),
+        ];
+        let (server_count, node_gpus) = (1, vec![1, 1]);
+        let schedule = FaultSchedule { seed, steps: 2_000, server_count, node_gpus, self_fence_ms: None, actions };
+        for entry in journal_of_schedule(&schedule).unwrap() {
+            match entry.event {
+                Event::AttemptStopping { cause: StopCause::LateStart { nodes, .. }, .. } => {
+                    assert_eq!(nodes, ["n1".parse().unwrap()]);
+                    late += 1;
+                }
+                Event::AttemptStarted { whole: true, attempt: 2.., .. } => done += 1,
+                _ => {}
+            }
+        }
+    }
+    assert!(late >= 10 && done >= 10, "{late} late gangs, {done} started again");
 }
 
 /// A leader is frozen with its clock, so that it takes itself for the leader when it resumes. Then agents that follow its

@@ -94,6 +94,8 @@ pub fn attempt_row(cells: &mut RowCells) -> Result<AttemptRow, StoreError> {
         memory_mib: cells.take()?,
         planned_ms: cells.take()?,
         cost_per_hour_micro: cells.take()?,
+        master: cells.take()?,
+        master_port: cells.take()?,
     })
 }
 

@@ -36,7 +36,7 @@ pub struct TableReader<S>(pub S);
 
 const ATTEMPT_COLUMNS: &str = "seq, job, attempt, tenant, epoch, state, placed_at, started_at, stopping_at, \
     ended_at, stop_cause, exit, exit_code, signal, why, gpus, nodes, gpu_ms, cpu_ms, memory_gib_ms, cost_micro, \
-    charged_until, cpus, memory_mib, planned_ms, cost_per_hour_micro";
+    charged_until, cpus, memory_mib, planned_ms, cost_per_hour_micro, master, master_port";
 
 impl<S: SqlSource> TableReader<S> {
     fn select<T>(

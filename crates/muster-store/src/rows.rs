@@ -188,6 +188,9 @@ pub struct AttemptRow {
     pub planned_ms: Option<i64>,
     /// Cost per hour in millionths; `None` until it has ended.
     pub cost_per_hour_micro: Option<u64>,
+    /// The node of rank 0, if it is a gang with a port there.
+    pub master: Option<String>,
+    pub master_port: Option<u32>,
 }
 
 /// A lease: a GPU or a part of one, held by an attempt.

@@ -150,8 +150,9 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
         Event::JobWoken { job, .. } => jobs::woken(*job),
         Event::JobEnded { job, outcome, why, at } => jobs::ended(*job, *outcome, why, *at),
 
-        Event::JobPlaced { job, attempt, epoch, tasks, held, at, .. } => {
-            attempts::placed(seq, *job, (*attempt, *epoch), (tasks, *held), *at)
+        Event::JobPlaced { job, attempt, epoch, tasks, held, master_port, at, .. } => {
+            let leases = attempts::PlacedLeases { tasks, held: *held, master_port: *master_port };
+            attempts::placed(seq, *job, (*attempt, *epoch), leases, *at)
         }
         Event::AttemptStarted { job, attempt, whole: true, at, .. } => attempts::started(*job, *attempt, *at),
         Event::AttemptStopping { job, attempt, cause, at, .. } => attempts::stopping(*job, *attempt, cause, *at),

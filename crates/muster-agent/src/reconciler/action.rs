@@ -68,7 +68,7 @@ pub(super) fn next_action(
 
 /// The action for an ordered attempt that has no record on this node.
 fn action_without_records(order: &AttemptOrder, launch_state: LaunchState) -> AttemptAction {
-    if order.started || launch_state.was_launched {
+    if !order.may_be_launched() || launch_state.was_launched {
         // The attempt ran here. A second launch could run it twice, so the server decides. The records may have been
         // deleted under the running attempt, so the exit is reported only after no process is left.
         let why = "no records and no processes of the attempt are left on this node".to_string();
@@ -139,6 +139,18 @@ mod tests {
         assert!(matches!(unknown, AttemptAction::KillLeftovers { .. }), "{unknown:?}");
         let stopped = next_action(AttemptStatus::NoRecords, Some(&order(false, stop())), no_launch);
         assert!(matches!(stopped, AttemptAction::RecordExit(Exit::NotStarted(_))), "{stopped:?}");
+    }
+
+    /// Also if `started` is absent: a launch would be the second one.
+    #[test]
+    fn an_attempt_of_a_former_installation_is_adopted_and_never_launched() {
+        for started in [false, true] {
+            let order = AttemptOrder { adopt_only: true, ..order(started, None) };
+            let adopted = next_action(AttemptStatus::ShimAlive(shim()), Some(&order), LaunchState::default());
+            assert_eq!(adopted, AttemptAction::Supervise { shim: shim(), stop: StopDecision::KeepRunning });
+            let lost = next_action(AttemptStatus::NoRecords, Some(&order), LaunchState::default());
+            assert!(matches!(lost, AttemptAction::KillLeftovers { .. }), "{lost:?}");
+        }
     }
 
     #[test]

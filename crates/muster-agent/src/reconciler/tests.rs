@@ -432,6 +432,26 @@ fn an_attempt_whose_records_are_gone_is_found_by_its_processes() {
     }
 }
 
+/// The node joined again, and its former agent ran the attempt without a report that arrived.
+#[test]
+fn an_adopted_attempt_reports_its_start_until_that_is_acknowledged() {
+    let mut harness = ReconcilerHarness::new(FakeMachine::default());
+    harness.order_attempts(&[order()]);
+    let mut harness = harness.restart_agent();
+    let adopted = AttemptOrder { started: true, adopt_only: true, ..order() };
+    harness.order_attempts(std::slice::from_ref(&adopted));
+    let count = |harness: &ReconcilerHarness| {
+        harness.reports.iter().filter(|report| matches!(report, Report::Started { .. })).count()
+    };
+    assert_eq!(count(&harness), 1, "{:?}", harness.reports);
+    harness.advance_ms(3_000);
+    assert!(count(&harness) > 1, "repeated");
+    harness.order_attempts(&[AttemptOrder { adopt_only: false, ..adopted }]);
+    harness.reports.clear();
+    harness.advance_ms(3_000);
+    assert_eq!((count(&harness), &harness.machine().launches[..]), (0, &[attempt_key()][..]));
+}
+
 #[test]
 fn an_attempt_without_records_and_shim_is_reported_after_its_processes_are_killed() {
     let mut harness = ReconcilerHarness::new(FakeMachine::default());

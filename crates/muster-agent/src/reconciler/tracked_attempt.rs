@@ -83,7 +83,7 @@ impl StopRequest {
 
 impl TrackedAttempt {
     pub fn new(machine: &mut impl Machine, key: &AttemptKey, order: Option<AttemptOrder>) -> TrackedAttempt {
-        let may_predate_this_agent = order.as_ref().is_none_or(|order| order.started);
+        let may_predate_this_agent = order.as_ref().is_none_or(|order| !order.may_be_launched());
         TrackedAttempt {
             may_predate_this_agent,
             unrecorded_shim: None,
@@ -476,7 +476,7 @@ impl TrackedAttempt {
 
     /// Repeats the start report until the orders acknowledge it.
     fn report_started(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
-        let is_unacknowledged = self.order.as_ref().is_some_and(|order| !order.started);
+        let is_unacknowledged = self.order.as_ref().is_some_and(|order| !order.is_start_acknowledged());
         let (now_ms, interval_ms) = (context.now.monotonic_ms, context.config.repeat_interval_ms);
         if is_unacknowledged && self.start_report_timer.is_due(now_ms, interval_ms) {
             let (node, job) = (context.config.node.clone(), self.key.job().to_string());

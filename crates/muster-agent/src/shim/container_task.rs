@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use muster_protocol::agent::{AttemptOrder, Exit, TaskOrder};
 
-use super::job_files::place_script;
+use super::job_files::{place_host_file, place_script};
 use super::task_environment::{self, SHELL};
 use crate::attempt_dir::{AttemptDir, CONTAINER_MOUNTS_DIR};
 use crate::attempt_processes::ATTEMPT_DIR_VARIABLE;
@@ -103,6 +103,9 @@ impl ContainerTask {
         };
         if let Some(script) = &run.script {
             task.run_script(place_script(attempt_dir, script, isolation.user.as_ref())?, script);
+        }
+        if let Some(path) = place_host_file(attempt_dir, order, isolation.user.as_ref())? {
+            task.mounts.push(BindMount { source: path.clone(), target: path, read_only: true });
         }
         task.add_mounts(order, isolation)?;
         Ok(task)

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use muster_protocol::agent::{AttemptOrder, TaskOrder, TaskShare};
 
+use super::gang_environment;
 use crate::attempt_dir::AttemptDir;
 use crate::attempt_processes::ATTEMPT_DIR_VARIABLE;
 use crate::job_user::JobUser;
@@ -32,9 +33,9 @@ pub(crate) fn of_task(
         None => variables.extend(ENVIRONMENT_OF_THE_SAME_USER.iter().filter_map(inherited)),
         Some(user) => variables.extend(account_environment(user, directory)),
     }
+    variables.extend(owned(gang_environment::defaults(order, task)));
     variables.extend(order.run.env.iter().map(|(name, value)| (name.into(), value.into())));
-    let own = task_environment(attempt_dir, order, task);
-    variables.extend(own.into_iter().map(|(name, value)| (OsString::from(name), value)));
+    variables.extend(owned(task_environment(attempt_dir, order, task)));
     variables
 }
 
@@ -49,10 +50,14 @@ pub(super) fn in_container(
     let mut variables = vec![(OsString::from("HOME"), attempt_dir.file("work").into_os_string())];
     let names = user.into_iter().flat_map(|user| ["USER", "LOGNAME"].map(|name| (name, &user.name)));
     variables.extend(names.map(|(name, value)| (name.into(), value.into())));
+    variables.extend(owned(gang_environment::defaults(order, task)));
     variables.extend(order.run.env.iter().map(|(name, value)| (name.into(), value.into())));
-    let own = task_environment(attempt_dir, order, task);
-    variables.extend(own.into_iter().map(|(name, value)| (OsString::from(name), value)));
+    variables.extend(owned(task_environment(attempt_dir, order, task)));
     variables
+}
+
+fn owned(variables: Vec<(&'static str, OsString)>) -> impl Iterator<Item = (OsString, OsString)> {
+    variables.into_iter().map(|(name, value)| (OsString::from(name), value))
 }
 
 /// The variables of an account that is not the agent's.
@@ -87,7 +92,7 @@ fn task_environment(attempt_dir: &AttemptDir, order: &AttemptOrder, task: &TaskO
         variables.push(("MUSTER_GPU_POWER_MAX_MW", OsString::from(milliwatts.to_string())));
     }
     variables.extend(task.share.as_ref().map(gpu_share_environment).unwrap_or_default());
-    variables.extend(gang_environment(order, task));
+    variables.extend(gang_environment::muster_variables(attempt_dir, order, task));
     variables
 }
 
@@ -105,21 +110,4 @@ fn gpu_share_environment(share: &TaskShare) -> Vec<(&'static str, OsString)> {
         variables.push(("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", OsString::from(format!("0={}M", share.memory_mib))));
     }
     variables
-}
-
-/// The ranks and nodes of the gang, for launchers such as torchrun and mpirun. Empty if the orders have no nodes: a
-/// launcher would believe a node count of 0.
-fn gang_environment(order: &AttemptOrder, task: &TaskOrder) -> Vec<(&'static str, OsString)> {
-    let Some(master) = order.nodes.first() else { return Vec::new() };
-    let local_rank = order.tasks.iter().filter(|other| other.rank < task.rank).count();
-    vec![
-        ("MUSTER_NODES", OsString::from(order.nodes.join(","))),
-        ("MUSTER_NODE_COUNT", OsString::from(order.nodes.len().to_string())),
-        ("MUSTER_NODE_RANK", OsString::from(order.node_rank.to_string())),
-        ("MUSTER_MASTER", OsString::from(master)),
-        ("MUSTER_MASTER_ADDRESS", OsString::from(&order.master_address)),
-        ("MUSTER_LOCAL_RANK", OsString::from(local_rank.to_string())),
-        ("MUSTER_GROUP", OsString::from(&task.group)),
-        ("MUSTER_GROUP_RANK", OsString::from(task.group_rank.to_string())),
-    ]
 }

@@ -18,7 +18,7 @@ use rustix::thread::CpuSet;
 
 use super::container_task::{ContainerError, ContainerTask};
 use super::cpu_affinity;
-use super::job_files::{give_to, place_script};
+use super::job_files::{give_to, place_host_file, place_script};
 use super::second_stage::{self, StagedTask};
 use super::task_environment::{self, SHELL};
 use crate::attempt_dir::AttemptDir;
@@ -78,6 +78,8 @@ enum TaskStartError {
     SecondStage { rank: u32, message: String },
     #[error("the script cannot be written: {0}")]
     Script(#[source] io::Error),
+    #[error("the host file cannot be written: {0}")]
+    HostFile(#[source] io::Error),
     #[error("the log `{path}` cannot be opened: {source}")]
     Log { path: PathBuf, source: io::Error },
     #[error("`{program}` cannot be started: {source}")]
@@ -182,6 +184,7 @@ impl StartingGang<'_> {
                 (GangProgram::Container(Box::new(container)), PathBuf::from("/"))
             }
             None => {
+                place_host_file(attempt_dir, order, isolation.user.as_ref()).map_err(TaskStartError::HostFile)?;
                 let program = TaskProgram::from_run(attempt_dir, &order.run, isolation.user.as_ref())?;
                 (GangProgram::Process(program), prepare_directories(attempt_dir, order, isolation)?)
             }

@@ -33,6 +33,7 @@ struct SimulatedAttempt {
 
 impl SimulatedNode {
     pub fn new(registration: Registration, intervals: ReportIntervals) -> SimulatedNode {
+        let registration = Registration { heartbeat_interval_ms: Some(intervals.heartbeat_ms), ..registration };
         SimulatedNode {
             order_fence: OrderFence::new(&registration.incarnation),
             registration,
@@ -149,7 +150,7 @@ impl SimulatedAttempt {
         is_over: bool,
         effects: &mut Vec<SimulatedEffect>,
     ) {
-        if self.order.started || (is_over && self.start_report_timer.has_fired()) {
+        if self.order.is_start_acknowledged() || (is_over && self.start_report_timer.has_fired()) {
             return;
         }
         if !self.start_report_timer.has_fired() {
@@ -190,7 +191,9 @@ impl SimulatedAttempt {
             return self.exit_report_timer.next_due_ms();
         }
         let start = match self.simulated_run.starts_at_ms {
-            Some(starts_at_ms) if !self.order.started => self.start_report_timer.next_due_ms().max(starts_at_ms),
+            Some(starts_at_ms) if !self.order.is_start_acknowledged() => {
+                self.start_report_timer.next_due_ms().max(starts_at_ms)
+            }
             _ => i64::MAX,
         };
         start.min(self.simulated_run.ends_at_ms)

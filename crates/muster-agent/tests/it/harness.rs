@@ -296,6 +296,7 @@ pub fn order(run: RunSpec) -> AttemptOrder {
         attempt: 1,
         placed_at_ms: now_ms(),
         started: false,
+        adopt_only: false,
         tasks: vec![TaskOrder {
             rank: 0,
             group: "task".to_string(),
@@ -310,6 +311,8 @@ pub fn order(run: RunSpec) -> AttemptOrder {
         nodes: vec![NODE.to_string()],
         node_rank: 0,
         master_address: format!("{NODE}.example.org"),
+        master_port: None,
+        hosts: Vec::new(),
         run,
         name: "demo".to_string(),
         tenant: "vision".to_string(),

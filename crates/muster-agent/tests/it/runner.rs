@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use muster_agent::logs::Stream;
-use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, TaskOrder, TaskShare};
+use muster_protocol::agent::{AttemptOrder, Exit, GangHost, RunSpec, TaskOrder, TaskShare};
 
 use crate::harness::{AgentHarness, JOB, NODE, command, order, script};
 
@@ -179,6 +179,40 @@ fn a_task_environment_describes_its_ranks_and_nodes() {
             assert!(seen.lines().any(|found| found == line), "{line} is missing in\n{seen}");
         }
     }
+}
+
+/// The words of PyTorch and of Slurm. What the job sets itself wins, and a job with one task is no gang.
+#[test]
+fn launchers_find_the_ranks_and_the_master_of_a_gang() {
+    let lines_of = |gang_size: u32, annotation: &str| {
+        let mut harness = AgentHarness::with_runner();
+        let text = "env | grep -E '^(RANK|WORLD_|LOCAL_|NODE_RANK|MASTER_|MUSTER_MASTER_PORT|PYTHON|SLURM)' | LC_ALL=C sort; \
+                    cat $MUSTER_HOSTFILE";
+        let mut attempt_order = order(script(text));
+        attempt_order.nodes = ["n7", NODE].map(str::to_string).to_vec();
+        attempt_order.hosts = [("10.0.0.7", 4), ("n1.example.org", 2)]
+            .map(|(address, tasks)| GangHost { address: address.to_string(), tasks })
+            .to_vec();
+        (attempt_order.node_rank, attempt_order.master_address) = (1, "10.0.0.7".to_string());
+        (attempt_order.gang_size, attempt_order.master_port) = (gang_size, Some(29_507));
+        attempt_order.tasks = vec![task(4, "worker", 0), task(5, "worker", 1)];
+        attempt_order.annotations.insert("muster.io/slurm-env".to_string(), annotation.to_string());
+        attempt_order.run.env.insert("LOCAL_RANK".to_string(), "0".to_string());
+        harness.send_orders(vec![attempt_order]);
+        assert_eq!(harness.wait_for_exit(), Exit::Code(0));
+        harness.read_log(5, Stream::Stdout)
+    };
+    let hosts = "10.0.0.7 slots=4\nn1.example.org slots=2\n";
+    let ranks = "LOCAL_RANK=0\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=10.0.0.7\nMASTER_PORT=29507\nMUSTER_MASTER_PORT=29507\n\
+                 NODE_RANK=1\nPYTHONUNBUFFERED=1\nRANK=5\n";
+    assert_eq!(lines_of(6, "false"), format!("{ranks}WORLD_SIZE=6\n{hosts}"));
+    assert_eq!(lines_of(1, ""), format!("LOCAL_RANK=0\nMUSTER_MASTER_PORT=29507\nPYTHONUNBUFFERED=1\n{hosts}"));
+    let slurm = "SLURMD_NODENAME=n1.example.org\nSLURM_CPUS_PER_TASK=1\nSLURM_JOBID=1\nSLURM_JOB_ACCOUNT=vision\n\
+                 SLURM_JOB_ID=1\nSLURM_JOB_NAME=demo\nSLURM_JOB_NODELIST=10.0.0.7,n1.example.org\n\
+                 SLURM_JOB_NUM_NODES=2\nSLURM_JOB_USER=ann\nSLURM_LOCALID=1\nSLURM_NNODES=2\nSLURM_NODEID=1\n\
+                 SLURM_NODELIST=10.0.0.7,n1.example.org\nSLURM_NPROCS=6\nSLURM_NTASKS=6\nSLURM_PROCID=5\n\
+                 SLURM_RESTART_COUNT=0\nSLURM_TASKS_PER_NODE=4,2\n";
+    assert_eq!(lines_of(6, "true"), format!("{ranks}{slurm}WORLD_SIZE=6\n{hosts}"));
 }
 
 /// A server of an older release does not send the nodes of the gang.

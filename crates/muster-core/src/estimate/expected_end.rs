@@ -17,6 +17,8 @@ pub struct ExpectedEnd {
     pub yields: bool,
     /// Windows that are open to the job, as bits in order of name.
     pub windows: u64,
+    /// The job is a gang, which needs a port on the node of its first task.
+    pub needs_master_port: bool,
 }
 
 /// The certainty of an expected end, in ascending order.
@@ -33,11 +35,15 @@ pub enum Certainty {
 impl ExpectedEnd {
     /// No expected end.
     pub const NEVER: ExpectedEnd =
-        ExpectedEnd { at: Timestamp(i64::MAX), certainty: Certainty::Estimate, yields: false, windows: 0 };
+        ExpectedEnd { windows: 0, ..ExpectedEnd::bare(i64::MAX, Certainty::Estimate, false) };
 
     /// An immediate end, with certainty.
     pub const NOW: ExpectedEnd =
-        ExpectedEnd { at: Timestamp(i64::MIN), certainty: Certainty::Bound, yields: true, windows: u64::MAX };
+        ExpectedEnd { windows: u64::MAX, ..ExpectedEnd::bare(i64::MIN, Certainty::Bound, true) };
+
+    const fn bare(at_ms: i64, certainty: Certainty, yields: bool) -> ExpectedEnd {
+        ExpectedEnd { at: Timestamp(at_ms), certainty, yields, windows: 0, needs_master_port: false }
+    }
 
     /// The same end for a job that neither backfills revocably nor yields.
     pub fn never_revocable(self) -> ExpectedEnd {
@@ -56,6 +62,7 @@ impl ExpectedEnd {
             && self.certainty <= other.certainty
             && self.yields <= other.yields
             && self.windows & !other.windows == 0
+            && self.needs_master_port >= other.needs_master_port
     }
 }
 

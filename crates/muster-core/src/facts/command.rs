@@ -222,6 +222,11 @@ pub enum Command {
     },
     /// Time has passed: wake jobs, and end what has expired (time limits, claims, windows, cooling periods).
     Tick,
+    /// Stop the gangs of which some node has not started in time. Sent with each tick by a leader that has led for so long:
+    /// reports that were sent before its term need time to arrive.
+    StopLateGangs {
+        led_ms: i64,
+    },
     /// Record the first forecasts of waiting jobs.
     NoteForecast {
         ranges: Vec<(JobId, StartRange)>,
@@ -470,6 +475,7 @@ impl Command {
             | Command::NoteForecast { .. }
             | Command::NoteWaits { .. }
             | Command::NoteAnswers { .. }
+            | Command::StopLateGangs { .. }
             | Command::Tick => return None,
         };
         Some(act)

@@ -103,6 +103,12 @@ pub enum Event {
         /// Set if its nodes end it by themselves when no leader hears them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         self_fence: Option<SelfFence>,
+        /// The port of the gang on the node of rank 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        master_port: Option<u16>,
+        /// Set if the gang is stopped when a node starts later than this after the first one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        start_bound_ms: Option<i64>,
         at: Timestamp,
     },
     /// A node reported that its tasks of an attempt run.

@@ -127,6 +127,8 @@ pub enum Rejection {
     DeviceIneligible,
     /// The space is held by another job or claim, or not healthy.
     SpaceTaken,
+    /// Every master port of the node of rank 0 is held.
+    NoMasterPort,
     PreemptionOff,
     /// The preemptor has a claim already.
     HasClaim,
@@ -141,7 +143,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    pub const ALL: [Rejection; 29] = [
+    pub const ALL: [Rejection; 30] = [
         Rejection::NotReady,
         Rejection::TakenTwice,
         Rejection::Policy,
@@ -162,6 +164,7 @@ impl Rejection {
         Rejection::NodeUnavailable,
         Rejection::DeviceIneligible,
         Rejection::SpaceTaken,
+        Rejection::NoMasterPort,
         Rejection::PreemptionOff,
         Rejection::HasClaim,
         Rejection::VictimIneligible,
@@ -196,6 +199,7 @@ impl Rejection {
             Rejection::NodeUnavailable => "node-unavailable",
             Rejection::DeviceIneligible => "device-ineligible",
             Rejection::SpaceTaken => "space-taken",
+            Rejection::NoMasterPort => "no-master-port",
             Rejection::PreemptionOff => "preemption-off",
             Rejection::HasClaim => "has-claim",
             Rejection::VictimIneligible => "victim-ineligible",

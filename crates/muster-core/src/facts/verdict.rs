@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{GpuId, JobId, NodeId, TenantId};
 use crate::objects::budget::{Budget, Spent};
+use crate::objects::settings::PortRange;
 use crate::objects::tenant::Excess;
 use crate::time::{HOUR, Timestamp};
 
@@ -52,6 +53,12 @@ pub enum Reason {
         nodes: u32,
         /// All nodes.
         of_nodes: u32,
+    },
+    /// Enough is free, but all master ports are held on the nodes where the gang would start.
+    MasterPorts {
+        /// Nodes on which every port is held.
+        nodes: u32,
+        ports: PortRange,
     },
     /// No eligible device has the requested share of a GPU free.
     Share {
@@ -169,6 +176,15 @@ pub enum Reason {
     Infeasible { problem: String },
     /// It was submitted after the last planning round.
     Considering,
+    /// Its tasks run on some nodes and have not started on others.
+    GangStarting {
+        /// Nodes that have not reported a start.
+        nodes: Vec<NodeId>,
+        /// When the first node started.
+        since: Timestamp,
+        /// When it is stopped and queued again, unless they start.
+        stops_at: Timestamp,
+    },
     /// Its attempt may still run on a node that is silent. It waits for the node or for an operator's fence.
     LostNode {
         node: NodeId,
@@ -199,6 +215,7 @@ impl Reason {
             Reason::Capacity { .. } => "Capacity",
             Reason::Fragmented { .. } | Reason::GangFragmented { .. } | Reason::LocalityUnmet { .. } => "Fragmented",
             Reason::ContainerRuntime { .. } => "ContainerRuntime",
+            Reason::MasterPorts { .. } => "MasterPorts",
             Reason::Share { needs_milli, free_milli, .. } if *free_milli >= u64::from(*needs_milli) => "Fragmented",
             Reason::Share { .. } => "Capacity",
             Reason::Partition { .. } => "Partition",
@@ -221,6 +238,7 @@ impl Reason {
             Reason::LostNode { .. } => "LostNode",
             Reason::FencePending { .. } => "FencePending",
             Reason::Unkillable { .. } => "Unkillable",
+            Reason::GangStarting { .. } => "GangStarting",
         }
     }
 
@@ -254,6 +272,10 @@ impl Reason {
                 gpus(*gpus_each)
             ),
             Reason::LocalityUnmet { locality } => format!("enough capacity is free, but not {locality}"),
+            Reason::MasterPorts { nodes, ports } => format!(
+                "enough capacity is free, but gangs hold all ports {ports} (`nodes.master_ports`) on {}",
+                many(u64::from(*nodes), "node")
+            ),
             Reason::ContainerRuntime { nodes, of_nodes } => format!(
                 "{nodes} of {} {} a container runtime, which the image of the job needs, and no capacity is free there",
                 many(u64::from(*of_nodes), "node"),
@@ -370,6 +392,16 @@ impl Reason {
                 format!("cannot start even on an empty cluster: {problem}")
             }
             Reason::Considering => "submitted after the last planning round; the next round considers it".to_string(),
+            Reason::GangStarting { nodes, since, stops_at } => {
+                let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
+                format!(
+                    "its tasks on {} have not started; others run since {}, and the job is stopped and queued again at {} \
+                     unless all have started (`nodes.gang_start_timeout`)",
+                    names.join(" and "),
+                    since.utc(),
+                    stops_at.utc()
+                )
+            }
             Reason::LostNode { node, since } => format!(
                 "node `{node}` has been silent since {}, and the job may still run there; it goes on when the node \
                  returns, and ends when an operator confirms that nothing runs there (`muster node fence {node}`)",

@@ -177,6 +177,9 @@ pub struct NodeFacts {
     /// The incarnation of the agent that registered last; orders are valid for that incarnation only.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub incarnation: String,
+    /// Interval of the heartbeats of its agent, if the agent told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_interval_ms: Option<i64>,
     #[serde(default)]
     pub simulated: bool,
 }

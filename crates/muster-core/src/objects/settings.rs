@@ -1,6 +1,8 @@
 //! The settings of the cluster that decisions depend on. They enter the state by an event, so that replay decides under
 //! the same rules.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::time::{HOUR, MINUTE, SECOND};
@@ -106,6 +108,12 @@ pub struct Settings {
     /// Further time until the self-fence counts as proven.
     #[serde(skip_serializing_if = "is_default_fence_margin")]
     pub fence_margin_ms: i64,
+    /// Ports of which each gang holds one on its first node, for its tasks to meet (`MASTER_PORT`).
+    #[serde(skip_serializing_if = "PortRange::is_default")]
+    pub master_ports: PortRange,
+    /// A gang is stopped if one of its nodes has not started this long after the first one did; 0 disables that.
+    #[serde(skip_serializing_if = "is_default_gang_start_timeout")]
+    pub gang_start_timeout_ms: i64,
     /// Whether a node that its health program has drained returns to service when the program succeeds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub health_resumes: bool,
@@ -165,6 +173,8 @@ impl Default for Settings {
             self_fence_ms: SELF_FENCE_MS,
             fence_drift_per_mille: FENCE_DRIFT_PER_MILLE,
             fence_margin_ms: FENCE_MARGIN_MS,
+            master_ports: PortRange::default(),
+            gang_start_timeout_ms: GANG_START_TIMEOUT_MS,
             health_resumes: false,
             claim_ms: MINUTE,
             launch_backoff_ms: 5 * SECOND,
@@ -186,6 +196,51 @@ impl Default for Settings {
     }
 }
 
+/// A range of TCP ports, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortRange {
+    pub first: u16,
+    pub last: u16,
+}
+
+impl Default for PortRange {
+    /// 29500 is the port that PyTorch uses by itself.
+    fn default() -> PortRange {
+        PortRange { first: 29_500, last: 29_999 }
+    }
+}
+
+impl PortRange {
+    pub fn ports(self) -> impl Iterator<Item = u16> {
+        self.first..=self.last
+    }
+
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// The number of ports.
+    pub fn len(self) -> usize {
+        self.ports().count()
+    }
+
+    /// True if it has no port.
+    pub fn is_empty(self) -> bool {
+        self.first > self.last
+    }
+
+    fn is_default(&self) -> bool {
+        *self == PortRange::default()
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+const GANG_START_TIMEOUT_MS: i64 = 5 * MINUTE;
 const SELF_FENCE_MS: i64 = 5 * MINUTE;
 const FENCE_DRIFT_PER_MILLE: i64 = 10;
 const FENCE_MARGIN_MS: i64 = 5 * SECOND;
@@ -195,6 +250,10 @@ const FENCE_MARGIN_MS: i64 = 5 * SECOND;
 
 fn is_default_self_fence(ms: &i64) -> bool {
     *ms == SELF_FENCE_MS
+}
+
+fn is_default_gang_start_timeout(ms: &i64) -> bool {
+    *ms == GANG_START_TIMEOUT_MS
 }
 
 fn is_default_fence_drift(per_mille: &i64) -> bool {

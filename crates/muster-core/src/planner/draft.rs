@@ -160,7 +160,17 @@ impl<'a> Draft<'a> {
             None => Certainty::Estimate,
         };
         let yields = self.spec(job).is_some_and(|spec| self.state.yields(spec, job, self.now));
-        ExpectedEnd { at, certainty, yields, windows }
+        let needs_master_port = self.needs_master_port(job);
+        ExpectedEnd { at, certainty, yields, windows, needs_master_port }
+    }
+
+    /// No expected end, so that the job stays clear of every reservation.
+    pub fn never_ending(&self, job: JobId) -> ExpectedEnd {
+        ExpectedEnd { needs_master_port: self.needs_master_port(job), ..ExpectedEnd::NEVER }
+    }
+
+    fn needs_master_port(&self, job: JobId) -> bool {
+        self.spec(job).is_some_and(JobSpec::is_gang)
     }
 
     /// The runtime on which jobs of a bucket without a time limit backfill.
@@ -216,6 +226,9 @@ impl<'a> Draft<'a> {
         for (node, taken) in &taken {
             self.space.take(node, *taken);
             self.reservations.take(node, *taken, end);
+        }
+        if let Some(first) = placement.tasks.first().filter(|_| end.needs_master_port) {
+            self.reservations.take_master_port(&first.node, self.state.master_ports_left(&first.node));
         }
         self.space.started.insert(job, StartedGang { end: end.at, taken });
         self.output.plan.starts.push(Start {

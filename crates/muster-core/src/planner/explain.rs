@@ -126,6 +126,9 @@ fn capacity_reasons(draft: &Draft, facts: &ClusterFacts, waiting: WaitingJob, re
     if place::find_placement(draft, request, waiting.end).is_some() {
         return Vec::new();
     }
+    if let Some(reason) = master_ports_held(draft, waiting, request) {
+        return vec![reason];
+    }
     let mut reasons = Vec::new();
     reasons.extend(held_for_others(draft, facts, waiting, request));
     reasons.push(shortage(draft, waiting, request));
@@ -239,6 +242,17 @@ fn locality_unmet(draft: &Draft, waiting: WaitingJob, request: &Request) -> Opti
     let relaxed = Request::new(&draft.state.resources, &Arc::new(relaxed));
     let found = place::find_placement(draft, &relaxed, waiting.end);
     found.map(|_| Reason::LocalityUnmet { locality: request.shape.locality_phrase().to_string() })
+}
+
+/// For a gang: it would fit on nodes without a free master port.
+fn master_ports_held(draft: &Draft, waiting: WaitingJob, request: &Request) -> Option<Reason> {
+    let nodes = draft.reservations.without_master_ports.len() as u32;
+    if nodes == 0 || !waiting.end.needs_master_port {
+        return None;
+    }
+    let relaxed = ExpectedEnd { needs_master_port: false, ..waiting.end };
+    place::find_placement(draft, request, relaxed)?;
+    Some(Reason::MasterPorts { nodes, ports: draft.state.settings.master_ports })
 }
 
 /// For a job with an image: it would fit on nodes without a container runtime.

@@ -56,7 +56,7 @@ impl<'p> Preemptor<'p> {
     pub fn new(draft: &Draft, head: &'p QueueHead<'p>, request: &'p Request, mode: PreemptionMode) -> Preemptor<'p> {
         let end = match mode {
             PreemptionMode::LossFree(_) => draft.expected_end(head.bucket, head.job),
-            PreemptionMode::Priority | PreemptionMode::NetGain(_) => ExpectedEnd::NEVER,
+            PreemptionMode::Priority | PreemptionMode::NetGain(_) => draft.never_ending(head.job),
         };
         Preemptor { head, request, mode, end }
     }

@@ -78,7 +78,11 @@ impl State {
         self.check_limits(job, &start.tasks, now, taken)?;
         let free_on = |node: &NodeId| self.resources.entry(node).map(|entry| entry.free);
         self.check_space(job, &start.tasks, taken, free_on)?;
+        let master_port = self.master_port_for(&job.spec, &start.tasks, &taken.master_ports)?;
         taken.start(self, job, &start.tasks);
+        if let (Some(port), Some(first)) = (master_port, start.tasks.first()) {
+            taken.master_ports.entry(first.node.clone()).or_default().insert(port);
+        }
         let mut events = Vec::new();
         self.drop_claim(job.id, "the preemptor started", now, &mut events);
         events.push(Event::JobPlaced {
@@ -91,7 +95,9 @@ impl State {
             revocable: start.revocable,
             score: start.score.clone(),
             held: Some(job.spec.demand_of(&start.tasks)),
-            self_fence: self.self_fence_of(job),
+            self_fence: self.self_fence_of(job, &start.tasks),
+            master_port,
+            start_bound_ms: self.start_bound_of(&start.tasks),
             at: now,
         });
         Ok(events)

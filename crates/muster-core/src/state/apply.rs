@@ -21,6 +21,7 @@ use crate::objects::job::{
 };
 use crate::objects::node::{HealthFailure, Node, NodeFacts, NodeState, NodeStatus, OperatorLabels, Recorded};
 use crate::objects::tenant::TenantConfig;
+use crate::state::gang::{hold_port, release_port};
 use crate::state::policies::{AttemptEnd, pools_of};
 use crate::state::usage::budgets::budgeted;
 use crate::state::{ArrayState, Claim, EndedJob, State};
@@ -60,6 +61,8 @@ impl State {
                 revocable,
                 score,
                 self_fence,
+                master_port,
+                start_bound_ms,
                 at,
                 ..
             } => {
@@ -69,6 +72,8 @@ impl State {
                     revocable: *revocable,
                     score: score.clone(),
                     self_fence: *self_fence,
+                    master_port: *master_port,
+                    start_bound_ms: *start_bound_ms,
                     ..Attempt::placed(*attempt, *epoch, tasks, *at)
                 };
                 self.place(*job, attempt);
@@ -358,6 +363,7 @@ impl State {
             self.take_slots(id, &spec, task);
             self.node_mut(&task.node).placed_at = at;
         }
+        hold_port(&mut self.master_ports, &attempt);
         if let Some(range) = forecast {
             self.calibration.add(*range, at);
         }
@@ -396,6 +402,9 @@ impl State {
         self.move_job(id, at, |job| {
             let attempt = attempt_mut(job);
             attempt.reports.insert(node, NodeReport::Started);
+            if attempt.start_bound_ms.is_some() {
+                attempt.first_started_at.get_or_insert(at);
+            }
             if whole {
                 attempt.started_at = Some(at);
             }
@@ -429,6 +438,7 @@ impl State {
         for task in &attempt.tasks {
             self.give_slots_back(id, &spec, task);
         }
+        release_port(&mut self.master_ports, &attempt);
         let half_life_ms = self.settings.usage_half_life_ms;
         self.tenant_mut(&spec.tenant).give_back(
             &spec.user,
@@ -705,9 +715,13 @@ fn attempt_mut(job: &mut Job) -> &mut Attempt {
     }
 }
 
-/// When the time limit of a running job ends, or when its early signal is due; `None` once the attempt is stopping.
+/// When the time limit of a running job ends, when its early signal is due, or when a gang that has started in part is
+/// stopped; `None` once the attempt is stopping.
 pub(super) fn deadline(job: &Job) -> Option<Timestamp> {
     let attempt = job.attempt().filter(|attempt| attempt.stopping.is_none())?;
+    if let start_deadline @ Some(_) = attempt.start_deadline() {
+        return start_deadline;
+    }
     let ends_at = time_limit_end(job)?;
     let early = job.spec.early_signal.filter(|_| attempt.signalled_at.is_none());
     Some(early.map_or(ends_at, |early| ends_at.plus(-early.before_ms)))

@@ -28,6 +28,7 @@ impl State {
         let mut found = Vec::new();
         self.check_holders(&mut found);
         self.check_gangs(&mut found);
+        self.check_master_ports(&mut found);
         self.check_tenants(&mut found);
         self.check_arrays(&mut found);
         self.check_claims(&mut found);
@@ -97,6 +98,17 @@ impl State {
                     "{} counts {} attempts, but runs attempt {}",
                     job.id, job.attempts, attempt.number
                 )));
+            }
+        }
+    }
+
+    /// No two live attempts hold the same port of the same node.
+    fn check_master_ports(&self, found: &mut Vec<Violation>) {
+        let mut holders: BTreeMap<(&NodeId, u16), JobId> = BTreeMap::new();
+        for (job, attempt) in self.jobs.values().filter_map(|job| Some((job, job.attempt()?))) {
+            let Some((master, port)) = attempt.master_and_port() else { continue };
+            if let Some(other) = holders.insert((master, port), job.id) {
+                found.push(Violation(format!("port {port} of {master} is held by {other} and {}", job.id)));
             }
         }
     }
@@ -225,6 +237,7 @@ impl State {
             ("queue", fresh.queue == self.queue),
             ("resources", fresh.resources == self.resources),
             ("dependents", fresh.dependents == self.dependents),
+            ("master ports", fresh.master_ports == self.master_ports),
             ("deadlines", fresh.deadlines == self.deadlines),
             ("ends", fresh.ends == self.ends),
         ];

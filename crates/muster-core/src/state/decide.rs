@@ -65,6 +65,7 @@ impl State {
             }
             Command::EnterJob { job, .. } => self.decide_enter(by, *job),
             Command::Tick => Ok(self.decide_tick(now)),
+            Command::StopLateGangs { led_ms } => Ok(self.decide_late_gangs(*led_ms, now)),
             Command::NoteWaits { waits } => {
                 let noted = waits.iter().cloned();
                 let noted = noted.map(|(bucket, reasons)| Event::WaitNoted { bucket, reasons, at: now });

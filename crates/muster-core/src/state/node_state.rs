@@ -5,7 +5,7 @@ use crate::facts::command::Actor;
 use crate::facts::event::Event;
 use crate::facts::refusal::Refusal;
 use crate::ids::{JobId, NodeId};
-use crate::objects::job::{Exit, Job, OnNodeLost, SelfFence};
+use crate::objects::job::{Exit, Job, OnNodeLost, PlacedTask, SelfFence};
 use crate::objects::node::{Axis, Node, NodeStatus, Service, Sight};
 use crate::state::State;
 use crate::state::decision::Decision;
@@ -43,9 +43,11 @@ impl SightChange<'_> {
 }
 
 impl State {
-    /// The self-fence of an attempt that is placed now.
-    pub(super) fn self_fence_of(&self, job: &Job) -> Option<SelfFence> {
-        SelfFence::of(&self.settings).filter(|_| job.spec.on_node_lost == OnNodeLost::Requeue)
+    /// The self-fence of an attempt that is placed now. All its nodes have the same deadline: that of the slowest pace.
+    pub(super) fn self_fence_of(&self, job: &Job, tasks: &[PlacedTask]) -> Option<SelfFence> {
+        let pace = |task: &PlacedTask| self.nodes.get(&task.node)?.facts.heartbeat_interval_ms;
+        let slowest_ms = tasks.iter().filter_map(pace).max().unwrap_or_default();
+        SelfFence::of(&self.settings, slowest_ms).filter(|_| job.spec.on_node_lost == OnNodeLost::Requeue)
     }
 
     pub(super) fn decide_node_state(

@@ -13,10 +13,13 @@ use crate::objects::node::NodeFacts;
 use crate::state::State;
 use crate::state::decision::Decision;
 use crate::state::submit::{CPUS_MAX, MEMORY_MIB_MAX};
-use crate::time::Timestamp;
+use crate::time::{HOUR, Timestamp};
 
 /// A change of labels or taints by an operator: `None` keeps them, `Some(None)` returns them to the agent.
 type OperatorChange<'a, T> = Option<&'a Option<T>>;
+
+/// The longest interval of heartbeats, as in the configuration of agents.
+const HEARTBEAT_INTERVAL_MS_MAX: i64 = HOUR;
 
 /// New health of a GPU: a reading of its agent, or a declaration of an operator.
 pub(super) struct HealthUpdate<'a> {
@@ -274,7 +277,13 @@ fn check_facts(facts: &NodeFacts) -> Result<(), Refusal> {
         let problem = format!("{} CPU cores and {} MiB are more than any machine has", facts.cpus, facts.memory_mib);
         return Err(Refusal::Invalid { field: "node", problem });
     }
-    Ok(())
+    match facts.heartbeat_interval_ms {
+        Some(ms) if !(1..=HEARTBEAT_INTERVAL_MS_MAX).contains(&ms) => {
+            let problem = format!("{ms}; the interval of heartbeats is from 1 to {HEARTBEAT_INTERVAL_MS_MAX} ms");
+            Err(Refusal::Invalid { field: "heartbeat_interval_ms", problem })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The facts of a node without one of its GPUs. The GPUs after it move up, and NVLink peers are renumbered.

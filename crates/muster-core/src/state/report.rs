@@ -134,6 +134,7 @@ impl State {
             Some(StopCause::TimeLimit) => ended(Outcome::Failed, "its time limit passed".to_string()),
             Some(StopCause::Preempted { .. }) => NextPhase::Queued { cause: RequeueCause::Preempted, wakes_at: None },
             Some(StopCause::Requeued { .. }) => NextPhase::Queued { cause: RequeueCause::Requeued, wakes_at: None },
+            Some(cause @ StopCause::LateStart { .. }) => self.next_launch(job, &cause.late_start_text(), now),
             Some(StopCause::Held { by, why }) => NextPhase::Held { by: by.clone(), why: why.clone() },
             Some(StopCause::GangFailed) | None => {
                 self.asleep_until_retry_answer(job, self.next_by_exit(job, exit, now), now)

@@ -23,6 +23,7 @@ use crate::objects::window::Window;
 use crate::policy::Policies;
 use crate::resources::ResourceIndex;
 use crate::state::apply::deadline;
+use crate::state::gang::hold_port;
 use crate::state::policies::pools_of;
 use crate::state::usage::budgets::budgeted;
 use crate::state::{ArrayState, Claim, EndedJob, State};
@@ -193,6 +194,7 @@ impl State {
         self.queue = Default::default();
         self.dependents.clear();
         self.deadlines.clear();
+        self.master_ports.clear();
         self.ends.clear();
         self.derive_leases();
         for job in self.jobs.values() {
@@ -203,6 +205,9 @@ impl State {
             }
             for dependency in &job.open_dependencies {
                 self.dependents.entry(dependency.job).or_default().insert(job.id);
+            }
+            if let Some(attempt) = job.attempt() {
+                hold_port(&mut self.master_ports, attempt);
             }
             self.deadlines.extend(deadline(job).map(|deadline| (deadline, job.id)));
             self.ends.extend(job.attempt().map(|attempt| (planned_end(job, attempt), job.id)));

@@ -40,6 +40,9 @@ impl State {
     fn stop_overdue(&self, now: Timestamp, events: &mut Vec<Event>) {
         for (_, id) in self.deadlines.iter().take_while(|(deadline, _)| *deadline <= now) {
             let Some((job, attempt)) = self.jobs.get(id).and_then(|job| Some((job, job.attempt()?))) else { continue };
+            if attempt.start_deadline().is_some() {
+                continue; // No time limit runs until the whole gang does.
+            }
             match job.spec.early_signal {
                 Some(early) if time_limit_end(job).is_some_and(|end| end > now) => {
                     let (job, attempt, signal) = (job.id, attempt.number, early.signal);

@@ -4,6 +4,7 @@
 //! state derives.
 
 mod eviction;
+mod gangs;
 mod past_usage;
 mod placement;
 mod transition;
@@ -16,6 +17,7 @@ use muster_core::objects::job::{Job, PlacedTask, StopCause};
 use muster_core::{Event, JobId, State, TenantId, Timestamp};
 
 use crate::law_checker::eviction::check_eviction;
+use crate::law_checker::gangs::Gangs;
 use crate::law_checker::past_usage::PastUsage;
 use crate::law_checker::transition::{
     check_partition, check_policy_answer, check_retry, check_shorter_grace, check_wakeup,
@@ -31,6 +33,7 @@ pub struct LawChecker {
     part_ends: BTreeMap<JobId, (bool, Timestamp)>,
     clock: Timestamp,
     past: PastUsage,
+    gangs: Gangs,
 }
 
 struct Lease {
@@ -52,8 +55,13 @@ impl LawChecker {
                 let limit = before.settings.queue_size_max;
                 assert!(before.queue.len() + more <= limit, "the queue grew beyond {limit}");
             }
-            Event::JobPlaced { job, attempt, tasks, at, .. } => {
+            Event::JobPlaced { job, attempt, tasks, master_port, start_bound_ms, at, .. } => {
+                self.gangs.check_placement(before, *job, tasks, (*master_port, *start_bound_ms));
                 self.check_placement(before, *job, *attempt, tasks, *at)
+            }
+            Event::AttemptStarted { job, node, at, .. } => self.gangs.start(*job, node, *at),
+            Event::AttemptStopping { job, cause: StopCause::LateStart { nodes, .. }, at, .. } => {
+                self.gangs.check_late(before, *job, nodes, *at);
             }
             Event::ClaimMade { job, tasks, victims, at, .. } => check_eviction(before, *job, tasks, victims, *at),
             Event::AttemptStopping { job, cause: StopCause::Preempted { by }, .. } => {
@@ -70,6 +78,7 @@ impl LawChecker {
                 (*known, *last) = (*known && ended_at.is_some(), end.max(*last));
             }
             Event::AttemptEnded { job, attempt, next, charge, charged_until, at, .. } => {
+                self.gangs.end(*job);
                 self.check_charged_until(*job, *charged_until, *at);
                 self.check_attempt_end(before, (*job, *attempt), *charge, charged_until.unwrap_or(*at), *at);
                 if matches!(next, NextPhase::Ended { .. }) {

@@ -183,7 +183,8 @@ pub fn check_order(world: &World, planned: &Planned) {
     }
 }
 
-/// Every waiting job has a reason, and a running job exactly if one of its parts is on a lost node.
+/// Every waiting job has a reason, and a running job exactly if one of its parts is on a lost node or has not started in
+/// time beside the others.
 pub fn check_verdicts(world: &World, planned: &Planned) {
     for job in world.state.jobs.values() {
         let reasons = planned.verdicts.of(&world.state, job, world.now).reasons;
@@ -191,7 +192,12 @@ pub fn check_verdicts(world: &World, planned: &Planned) {
             let mut nodes = world.state.nodes.values();
             nodes.any(|node| attempt.has_open_part(&node.id) && node.state.sight.status > Sight::Suspect)
         };
-        assert_eq!(!reasons.is_empty(), job.attempt().is_none_or(is_on_lost_node), "{}: {reasons:?}", job.id);
+        let runs_in_part = |attempt: &Attempt| {
+            let is_partial = attempt.first_started_at.is_some() && attempt.started_at.is_none();
+            is_partial && attempt.start_bound_ms.is_some() && attempt.stopping.is_none()
+        };
+        let is_explained = |attempt: &Attempt| is_on_lost_node(attempt) || runs_in_part(attempt);
+        assert_eq!(!reasons.is_empty(), job.attempt().is_none_or(is_explained), "{}: {reasons:?}", job.id);
         let seen = !reasons.contains(&Reason::Considering);
         assert!(seen || was_rejected(world, planned, job), "the round did not consider {}", job.id);
     }

@@ -47,6 +47,8 @@ fn table(field: &str) -> Option<Shown> {
         "preemption_min_runtime_ms" => Scenario("min_runtime"),
         "preemption_cooldown_ms" => Scenario("cooldown"),
         "stop_grace_ms" => Scenario("grace"),
+        "master_ports.first" | "master_ports.last" => Scenario("master_ports"),
+        "gang_start_timeout_ms" => Scenario("gang_start"),
         "self_fence_ms" => Scenario("self_fence"),
         "fence_drift_per_mille" => Scenario("fence_drift"),
         "fence_margin_ms" => Scenario("fence_margin"),

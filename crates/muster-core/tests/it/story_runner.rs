@@ -94,6 +94,10 @@ impl StoryRunner {
         if let Some(command) = command(&self.world.state, self.world.now, step) {
             let _ = self.run(command);
         }
+        if let Step::Tick(_) = step {
+            let led_ms = self.world.now.0;
+            let _ = self.run(Command::StopLateGangs { led_ms });
+        }
         self.laws.check_state(&self.world.state);
     }
 

@@ -15,6 +15,8 @@ pub struct World {
     pub state: State,
     pub now: Timestamp,
     pub events: Vec<Event>,
+    /// When the leader took over.
+    pub led_since: Timestamp,
     /// The actor of the commands.
     pub by: Actor,
 }
@@ -22,7 +24,8 @@ pub struct World {
 impl World {
     /// With the tenant `default`, which every cluster has.
     pub fn new() -> World {
-        let mut world = World { state: State::default(), now: Timestamp(0), events: Vec::new(), by: actor() };
+        let (now, led_since) = (Timestamp(0), Timestamp(0));
+        let mut world = World { state: State::default(), now, events: Vec::new(), led_since, by: actor() };
         world.create_tenant("default", tenant());
         world
     }
@@ -70,6 +73,7 @@ impl World {
     pub fn tick(&mut self, ms: i64) {
         self.now = self.now.plus(ms);
         self.run(Command::Tick).unwrap();
+        self.run(Command::StopLateGangs { led_ms: self.now.since(self.led_since) }).unwrap();
     }
 
     pub fn register(&mut self, name: &str, node: NodeBuilder) {

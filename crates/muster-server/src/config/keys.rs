@@ -194,7 +194,12 @@ pub(super) const KEYS: &[Key] = &[
     ),
     // The agent on this machine.
     key("agent.node_id", ValueKind::Text, "", "name of this node; if empty, the host name"),
-    key("agent.heartbeat_interval_ms", INTERVAL_RANGE_MS, "1000", "interval of heartbeats"),
+    key(
+        "agent.heartbeat_interval_ms",
+        INTERVAL_RANGE_MS,
+        "1000",
+        "interval of heartbeats, which the agent tells the server",
+    ),
     key("agent.metrics_interval_ms", INTERVAL_RANGE_MS, "1000", "interval of readings of GPUs in use"),
     key("agent.health_check_interval_ms", INTERVAL_RANGE_MS, "30000", "interval of readings of every GPU"),
     key(
@@ -343,6 +348,19 @@ pub(super) const KEYS: &[Key] = &[
         between(0, 1_000),
         "10",
         "how much the clock of a node may be slow, in thousandths, when a self-fence counts as proven",
+    ),
+    key(
+        "nodes.master_ports",
+        ValueKind::PortRange,
+        "29500-29999",
+        "ports of which each gang holds one on its first node, as `MASTER_PORT` of its tasks",
+    ),
+    key(
+        "nodes.gang_start_timeout",
+        ValueKind::Duration,
+        "5m",
+        "time after the start of the first node of a gang within which its other nodes must start, or the gang is stopped \
+         and queued again; 0s never",
     ),
     key("nodes.fence_margin", ValueKind::Duration, "5s", "further time until a self-fence counts as proven"),
     // The database of journal, savepoints and tables.

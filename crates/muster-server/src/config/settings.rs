@@ -6,7 +6,7 @@ use muster_core::objects::settings::{Objective, PolicyFailure, Repartition};
 use super::keys::{self, KEYS};
 use super::merged::{self, MergedConfig};
 use super::problem::ValueSource;
-use super::value::RawValue;
+use super::value::{RawValue, parse_port_range};
 use super::{RawConfig, nearest};
 
 pub(super) fn settings_from(config: &MergedConfig) -> Settings {
@@ -68,6 +68,10 @@ fn set_field(settings: &mut Settings, key: &str, config: &MergedConfig) -> bool 
                 after_ms => shortest_ms.max(after_ms),
             }
         }
+        "nodes.master_ports" => {
+            settings.master_ports = config.text(key).and_then(parse_port_range).unwrap_or(settings.master_ports);
+        }
+        "nodes.gang_start_timeout" => settings.gang_start_timeout_ms = config.number(key),
         "nodes.fence_clock_drift" => settings.fence_drift_per_mille = config.number(key),
         "nodes.fence_margin" => settings.fence_margin_ms = config.number(key),
         "nodes.health_resume" => settings.health_resumes = config.boolean(key),

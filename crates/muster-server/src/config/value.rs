@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use jiff::SignedDuration;
+use muster_core::objects::settings::PortRange;
 use muster_core::time;
 
 /// The unparsed value of a key.
@@ -43,6 +44,8 @@ pub(super) enum ValueKind {
     Choice(&'static [&'static str]),
     /// An IP address with a port.
     Address,
+    /// Two TCP ports, the first and the last of a range.
+    PortRange,
     /// Several texts.
     List,
 }
@@ -87,6 +90,7 @@ impl ValueKind {
                 words.contains(&word.as_str()).then_some(Value::Text(word))
             }
             ValueKind::Address => parse_address(text).map(Value::Address),
+            ValueKind::PortRange => parse_port_range(text).map(|_| Value::Text(text.to_string())),
             ValueKind::List => Some(Value::List(split_list(text))),
         }
     }
@@ -103,6 +107,7 @@ impl ValueKind {
             ValueKind::Duration => "a duration with its unit, such as `500ms`, `30s`, `5m` or `1h30m`".to_string(),
             ValueKind::Choice(words) => one_of(words),
             ValueKind::Address => "an address with a port, such as `127.0.0.1:8080` or `[::1]:8080`".to_string(),
+            ValueKind::PortRange => "a range of ports from 1024, such as `29500-29999`".to_string(),
             ValueKind::List => "a list".to_string(),
         }
     }
@@ -146,6 +151,13 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
         None => text.to_string(),
     };
     address.parse().ok()
+}
+
+/// Ports below 1024 are for root alone, and jobs never run as root.
+pub(super) fn parse_port_range(text: &str) -> Option<PortRange> {
+    let (first, last) = text.split_once('-')?;
+    let range = PortRange { first: first.trim().parse().ok()?, last: last.trim().parse().ok()? };
+    (range.first >= 1_024 && !range.is_empty()).then_some(range)
 }
 
 fn split_list(text: &str) -> Vec<String> {

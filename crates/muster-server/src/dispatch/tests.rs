@@ -6,6 +6,7 @@ use muster_core::Timestamp;
 use muster_core::facts::command::{Actor, Command, TaskReport};
 use muster_core::facts::plan::{Plan, Start};
 use muster_core::gpu::device::GpuFacts;
+use muster_core::objects::enrolment::JoinToken;
 use muster_core::objects::policy::rules::{Check, PowerPolicy, Rules, Strategy, TuningTarget};
 use muster_core::objects::policy::{PolicyBundle, PolicyScope};
 use muster_core::objects::tenant::TenantConfig;
@@ -132,6 +133,9 @@ fn orders_carry_the_rank_and_group_rank_of_each_task() {
     for order in [first, second] {
         assert_eq!((order.nodes, order.gang_size), (vec!["n2".to_string(), "n1".to_string()], 4));
         assert_eq!(order.master_address, "10.0.0.2", "the node of rank 0");
+        assert_eq!(order.master_port, Some(29_500));
+        let hosts: Vec<(&str, u32)> = order.hosts.iter().map(|host| (host.address.as_str(), host.tasks)).collect();
+        assert_eq!(hosts, [("10.0.0.2", 2), ("one.example.org", 2)]);
     }
 }
 
@@ -327,4 +331,29 @@ fn a_heartbeat_with_orders_from_before_a_silence_is_not_acknowledged() {
         acknowledged(&mut fixture.tracker, 50, OrdersStamp { nonce: 0, ..after }),
         "an agent of an earlier release"
     );
+}
+
+/// The node joins again while a part of the gang may run there.
+#[test]
+fn after_a_new_enrolment_an_attempt_is_only_adopted_until_its_start_is_reported() {
+    let mut fixture = DispatchFixture::with_gang();
+    let token = JoinToken {
+        id: "again".to_string(),
+        hash: String::new(),
+        node: Some("n1".parse().unwrap()),
+        made_by: "ada".to_string(),
+        made_at: fixture.now,
+        expires_at: fixture.now.plus(60_000),
+    };
+    fixture.execute(Command::AddJoinToken { token: Box::new(token) });
+    fixture.now = fixture.now.plus(1);
+    fixture.execute(Command::EnrolNode { node: "n1".parse().unwrap(), token: "again".to_string() });
+    let flags = |fixture: &DispatchFixture, node: &str| {
+        let order = fixture.order(node);
+        (order.started, order.adopt_only)
+    };
+    assert_eq!(flags(&fixture, "n1"), (true, true), "an agent of an earlier release reads `started` alone");
+    assert_eq!(flags(&fixture, "n2"), (false, false));
+    fixture.report_task("n1", TaskReport::Started);
+    assert_eq!(flags(&fixture, "n1"), (true, false));
 }

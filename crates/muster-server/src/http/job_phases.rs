@@ -192,6 +192,7 @@ impl<'a> JobPhaseBuilder<'a> {
             StopCause::Preempted { by } => format!("preempted by {}", self.visible_job_name(*by)),
             StopCause::Requeued { by, why } => format!("requeued {}", by_person_text(by, why)),
             StopCause::Held { by, why } => format!("held {}", by_person_text(by, why)),
+            StopCause::LateStart { .. } => cause.late_start_text(),
             StopCause::GangFailed => "another task of the gang failed".to_string(),
         }
     }
@@ -265,6 +266,8 @@ mod tests {
             score: None,
             held: None,
             self_fence: None,
+            master_port: None,
+            start_bound_ms: None,
             at: at(minute),
         }
     }

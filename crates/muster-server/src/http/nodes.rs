@@ -246,6 +246,7 @@ fn node_facts(spec: NodeSpec) -> Result<NodeFacts, ApiError> {
         taints: spec.taints,
         agent_version: String::new(),
         incarnation: String::new(),
+        heartbeat_interval_ms: None,
         simulated: spec.simulated,
     })
 }
@@ -294,6 +295,7 @@ fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire:
         labels: node.labels().clone(),
         taints: node.taints().to_vec(),
         agent_version: facts.agent_version.clone(),
+        heartbeat_interval_ms: facts.heartbeat_interval_ms,
         simulated: facts.simulated,
         registered_at: rfc3339(node.registered_at.0),
         last_heartbeat: app.readings.last_report_at(&node.id).map(|at| rfc3339(at.0)),

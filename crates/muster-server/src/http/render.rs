@@ -223,6 +223,7 @@ pub fn api_attempt(row: AttemptRow) -> Attempt {
         message: row.why,
         gpu_count: row.gpus,
         nodes: row.nodes,
+        master: row.master.zip(row.master_port).map(|(node, port)| format!("{node}:{port}")),
         score: None,
         gpu_hours: ms_to_hours(row.gpu_ms),
         cost: micro_to_money(row.cost_micro),

@@ -128,6 +128,8 @@ fn placed(job: JobId, attempt: u32, at: i64) -> Event {
         score: None,
         held: None,
         self_fence: None,
+        master_port: None,
+        start_bound_ms: None,
         at: Timestamp(at),
     }
 }

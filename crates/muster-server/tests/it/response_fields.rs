@@ -74,6 +74,7 @@ const SINGLE_VALUE_FIELDS: &[(&str, &str)] = &[
     ("LogPiece.rank", "the same"),
     ("LogPiece.stream", "the same"),
     ("LogPiece.skipped_bytes", "no log is large enough; `logs` has one with a hole"),
+    ("Node.heartbeat_interval_ms", "one configuration for all nodes"),
     ("MoveList.enabled", "a setting of the cluster"),
     ("CallerIdentity.name", "local mode"),
     ("CallerIdentity.role", "local mode"),

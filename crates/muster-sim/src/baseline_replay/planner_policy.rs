@@ -204,6 +204,7 @@ fn node_facts() -> NodeFacts {
         taints: Vec::new(),
         agent_version: String::new(),
         incarnation: String::new(),
+        heartbeat_interval_ms: None,
         simulated: true,
     }
 }

@@ -15,6 +15,7 @@ use muster_store::Entry;
 use muster_wire::v1::AgentHello;
 
 use super::clock::SIM_START_UNIX_MS;
+use super::gang_starts::GangStarts;
 use super::machine::MachineObservation;
 
 /// The longest time from the end of the grace until an undisturbed shim has killed its tasks: the simulator checks its
@@ -41,6 +42,7 @@ pub struct Laws {
     gone_at: BTreeMap<AttemptPart, Timestamp>,
     /// No action of the schedule disturbs a clock.
     are_clocks_accurate: bool,
+    gang_starts: GangStarts,
     /// The job that each client request was answered with.
     job_of_request: BTreeMap<u64, JobId>,
     /// Machines whose name an operator has given to another one, which has not joined yet.
@@ -99,6 +101,9 @@ impl Laws {
             return Err(format!("entry {} is of a former epoch", entry.seq));
         }
         self.check_event(&entry.event, nodes)?;
+        if self.are_clocks_accurate {
+            self.gang_starts.check_entry(entry)?;
+        }
         self.check_enrolment(&entry.event, nodes)?;
         self.expected_state.apply(&entry.event);
         self.published_entries.push(entry.clone());

@@ -93,7 +93,6 @@ impl ServerProcess {
             // Short, so that proven self-fences and not the unreachable time decide.
             heartbeat_monitor: HeartbeatMonitor::new(SilenceTimeouts {
                 unreachable_after: Duration::from_secs(8),
-                heartbeat_interval: Duration::from_millis(500),
                 ..SilenceTimeouts::default()
             }),
             switchboard: Switchboard::default(),

@@ -246,6 +246,8 @@ mod tests {
                 score: None,
                 held: None,
                 self_fence: None,
+                master_port: None,
+                start_bound_ms: None,
                 at: AT,
             },
             "done" => Event::AttemptEnded {

@@ -15,22 +15,23 @@ use super::{BoundStatement, BulkStatement, ExpectedRows, Statement, Value, index
 static ADD_ATTEMPT: Statement = Statement {
     name: "add an attempt",
     sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes, \
-          gpu_milli, gpu_memory_mib, cpus, memory_mib) \
+          gpu_milli, gpu_memory_mib, cpus, memory_mib, master, master_port) \
           SELECT number, idx, CAST(?3 AS BIGINT), id, CAST(?4 AS BIGINT), tenant, CAST(?5 AS BIGINT), \
           'Starting', CAST(?6 AS BIGINT), CAST(?7 AS BIGINT), CAST(?8 AS TEXT), \
           COALESCE(CAST(?9 AS BIGINT), gpu_milli), COALESCE(CAST(?10 AS BIGINT), gpu_memory_mib), \
-          COALESCE(CAST(?11 AS BIGINT), cpus), COALESCE(CAST(?12 AS BIGINT), memory_mib) \
-          FROM jobs WHERE number = ?1 AND idx = ?2",
+          COALESCE(CAST(?11 AS BIGINT), cpus), COALESCE(CAST(?12 AS BIGINT), memory_mib), \
+          CAST(?13 AS TEXT), CAST(?14 AS BIGINT) FROM jobs WHERE number = ?1 AND idx = ?2",
     rows: ExpectedRows::OnePerChange,
     bulk: Some(BulkStatement {
         sql: "INSERT INTO attempts (number, idx, attempt, job, seq, tenant, epoch, state, placed_at, gpus, nodes, \
-              gpu_milli, gpu_memory_mib, cpus, memory_mib) \
+              gpu_milli, gpu_memory_mib, cpus, memory_mib, master, master_port) \
               SELECT j.number, j.idx, u.attempt, j.id, u.seq, j.tenant, u.epoch, 'Starting', u.at, u.gpus, u.nodes, \
               COALESCE(u.gpu_milli, j.gpu_milli), COALESCE(u.gpu_memory_mib, j.gpu_memory_mib), \
-              COALESCE(u.cpus, j.cpus), COALESCE(u.memory_mib, j.memory_mib) \
+              COALESCE(u.cpus, j.cpus), COALESCE(u.memory_mib, j.memory_mib), u.master, u.master_port \
               FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], \
-              $7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[]) \
-              AS u (number, idx, attempt, seq, epoch, at, gpus, nodes, gpu_milli, gpu_memory_mib, cpus, memory_mib) \
+              $7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], \
+              $14::bigint[]) AS u (number, idx, attempt, seq, epoch, at, gpus, nodes, gpu_milli, gpu_memory_mib, cpus, \
+              memory_mib, master, master_port) \
               JOIN jobs j ON j.number = u.number AND j.idx = u.idx",
         rows: ExpectedRows::OnePerChange,
     }),
@@ -169,17 +170,25 @@ static UPDATE_JOB_AFTER_ATTEMPT: Statement = Statement {
     }),
 };
 
-/// A gang was placed: its leases begin, and the usage counters check quota and capacity.
+/// What an attempt holds from its placement.
+pub struct PlacedLeases<'a> {
+    pub tasks: &'a [PlacedTask],
+    pub held: Option<Demand>,
+    pub master_port: Option<u16>,
+}
+
+/// A gang was placed: its leases begin. The usage counters check quota and capacity, and an index the ports of masters.
 pub fn placed(
     seq: u64,
     job: JobId,
     (attempt, epoch): (u32, u64),
-    (tasks, held): (&[PlacedTask], Option<Demand>),
+    PlacedLeases { tasks, held, master_port }: PlacedLeases,
     at: Timestamp,
 ) -> Vec<BoundStatement> {
     let gpus: usize = tasks.iter().map(|task| task.gpus.len()).sum();
     let nodes: BTreeSet<&NodeId> = tasks.iter().map(|task| &task.node).collect();
     let nodes = muster_json::to_string(&nodes);
+    let master = tasks.first().map(|task| &task.node).filter(|_| master_port.is_some());
     let key = || [Value::from(job.number), index_column(job).into(), attempt.into()];
     let with = |rest: Vec<Value>| key().into_iter().chain(rest).collect::<Vec<Value>>();
 
@@ -194,6 +203,8 @@ pub fn placed(
             held.map(|held| held.gpu_memory_mib).into(),
             held.map(|held| held.cpus).into(),
             held.map(|held| held.memory_mib).into(),
+            master.into(),
+            master_port.map(u32::from).into(),
         ])),
         PLACE_JOB.bind(with(vec![nodes.into(), at.into()])),
     ];

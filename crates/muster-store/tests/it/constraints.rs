@@ -28,6 +28,7 @@ contract!(
     a_quota_below_current_usage_blocks_placements_and_takes_effect_as_jobs_end,
     a_removed_quota_is_unlimited,
     a_job_has_one_live_attempt,
+    a_master_port_has_one_holder,
     a_job_is_placed_from_the_queue_only,
     an_ended_job_never_changes,
     a_job_needs_its_tenant,
@@ -254,6 +255,23 @@ fn a_job_has_one_live_attempt(database: &dyn TestDatabase) {
     let mut writer = begin(database, None);
     writer.append(&[place(1, &[0, 1])]);
     assert_refused(&mut writer, &[placed(job(1), 2, "n1", &[2, 3])], "attempt");
+}
+
+/// Also within a batch in which the former holder ends.
+fn a_master_port_has_one_holder(database: &dyn TestDatabase) {
+    let place = |number: u64, gpus: &[u8], port: u16| {
+        let mut event = place(number, gpus);
+        if let Event::JobPlaced { master_port, .. } = &mut event {
+            *master_port = Some(port);
+        }
+        event
+    };
+    let mut writer = begin(database, None);
+    writer.append(&[place(1, &[0, 1], 29_500), place(2, &[2, 3], 29_501)]);
+    assert_refused(&mut writer, &[place(3, &[4, 5], 29_501)], "add an attempt");
+    writer.append(&[done(job(2), 1), place(3, &[4, 5], 29_501)]);
+    let live = "SELECT count(*) FROM attempts WHERE ended_at IS NULL AND master = 'n1' AND master_port >= 29500";
+    assert_eq!(database.sql(live), "2");
 }
 
 fn a_job_is_placed_from_the_queue_only(database: &dyn TestDatabase) {

@@ -195,6 +195,8 @@ pub fn placed_tasks(job: JobId, attempt: u32, mut tasks: Vec<PlacedTask>) -> Eve
         score: None,
         held: None,
         self_fence: None,
+        master_port: None,
+        start_bound_ms: None,
         at: Timestamp(100),
     }
 }

@@ -262,6 +262,8 @@ fn later_events() -> Vec<Event> {
             score: None,
             held: None,
             self_fence: Some(SelfFence { after_ms: 300_000, proven_after_ms: 338_001 }),
+            master_port: None,
+            start_bound_ms: None,
             at,
         },
         Event::NodeServiceChanged {
@@ -503,6 +505,8 @@ fn preemption() -> Vec<Event> {
             })),
             held: Some(demand),
             self_fence: None,
+            master_port: None,
+            start_bound_ms: None,
             at: AT,
         },
         Event::PlanAdopted { snapshot: 26, now: AT, placed: 1, claimed: 0, rejected: 2 },

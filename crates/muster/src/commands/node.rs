@@ -319,6 +319,7 @@ fn card(node: &Node) -> Card {
         .field("taints", node.taints.join(" "))
         .field("address", node.ip_address.clone())
         .field("agent", node.agent_version.clone())
+        .field_if_some("heartbeats", node.heartbeat_interval_ms.map(|ms| format!("every {} s", ms as f64 / 1_000.0)))
         .field("simulated", if node.simulated { "yes" } else { "" })
         .field("registered", units::localize_timestamps(&node.registered_at))
         .field_if_some("last heartbeat", node.last_heartbeat.as_deref().map(units::localize_timestamps))

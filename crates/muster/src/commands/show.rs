@@ -177,7 +177,8 @@ fn attempt_line(attempt: &Attempt) -> String {
     let cause = attempt.stop_cause.as_ref().map(|cause| format!(" ({cause})")).unwrap_or_default();
     let message = if attempt.message.is_empty() { String::new() } else { format!(": {}", attempt.message) };
     let nodes = attempt.nodes.join(" ");
-    format!("{} {}{cause} on {nodes}{ran}{exit}{message}", attempt.attempt, attempt.state)
+    let master = attempt.master.as_ref().map(|master| format!(", master {master}")).unwrap_or_default();
+    format!("{} {}{cause} on {nodes}{master}{ran}{exit}{message}", attempt.attempt, attempt.state)
 }
 
 fn times_text(count: u32) -> String {

@@ -196,6 +196,10 @@ fn advice_line(why: &JobExplanation) -> Option<String> {
         "PolicyLimit" => format!("`muster ps --tenant {tenant}` lists the jobs that hold its GPUs"),
         "NodeHealth" => "`muster node ls` shows which nodes are out of service and why".to_string(),
         "LostNode" | "FencePending" => "`muster node ls` shows which nodes are silent, and since when".to_string(),
+        "GangStarting" => {
+            format!("`muster logs {job} --rank all`, and `muster node show NODE` for a node that has not started")
+        }
+        "MasterPorts" => "an operator can widen `nodes.master_ports` of the servers".to_string(),
         "Unkillable" => "`muster node show NODE`; a reboot of the node ends the processes".to_string(),
         "Held" => format!("`muster release {job}`"),
         "Dependency" => "`muster show JOB` shows each job that this job depends on".to_string(),

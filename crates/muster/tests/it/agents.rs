@@ -22,11 +22,17 @@ pub struct Site {
 
 impl Site {
     pub fn new(name: &str) -> Site {
+        Site::with_config(name, "")
+    }
+
+    /// The configuration gets these further lines.
+    pub fn with_config(name: &str, further: &str) -> Site {
         let folder = std::env::temp_dir().join(format!("muster-it-{}-agents-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("bin")).unwrap();
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_muster"), folder.join("bin/muster")).unwrap();
-        let config = format!("agent_link: {{listen: \"{}\"}}\nscheduler: {{stop_grace: 2s}}\n", free_address());
+        let listen = free_address();
+        let config = format!("agent_link: {{listen: \"{listen}\"}}\nscheduler: {{stop_grace: 2s}}\n{further}");
         std::fs::write(folder.join("muster.yaml"), config).unwrap();
         let mut site = Site { folder, address: free_address(), server: None };
         site.start_server();
@@ -197,6 +203,61 @@ fn a_gang_spans_agents() {
     site.ok(&["wait", job]);
     let output = site.ok(&["logs", job, "--rank", "all"]);
     assert!(output.contains("rank 0 of 2 at 127.0.0.1") && output.contains("rank 1 of 2 at 127.0.0.1"), "{output}");
+}
+
+/// The ranks meet at rank 0, which tells all of them the sum of their ranks.
+const RENDEZVOUS: &str = r#"
+import os, socket, time
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+master = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == 0:
+    server = socket.create_server(master)
+    peers = [server.accept()[0] for _ in range(world - 1)]
+    total = sum(int(peer.recv(16)) for peer in peers)
+    for peer in peers: peer.sendall(str(total).encode())
+else:
+    while True:
+        try: peer = socket.create_connection(master); break
+        except ConnectionRefusedError: time.sleep(0.05)
+    peer.sendall(str(rank).encode())
+    total = int(peer.recv(16))
+local, node = os.environ["LOCAL_RANK"] + "/" + os.environ["LOCAL_WORLD_SIZE"], os.environ["NODE_RANK"]
+hosts = open(os.environ["MUSTER_HOSTFILE"]).read().split("\n")
+print("rank", rank, "of", world, "local", local, "node", node, "sum", total, "seed", os.environ["SEED"], *hosts)
+"#;
+
+#[test]
+fn the_ranks_of_a_gang_meet_at_the_port_that_it_holds() {
+    // Of all nodes of this test and of others that run beside it: they share the machine.
+    let port = free_address().rsplit_once(':').unwrap().1.to_string();
+    let site = Site::with_config("rendezvous", &format!("nodes: {{master_ports: {port}-{port}}}\n"));
+    let (_g1, _g2) = (site.joined("g1", &["--gpus", "2"]), site.joined("g2", &["--gpus", "2"]));
+    let words = ["submit", "--tasks", "3", "--gpus", "1", "--env", "SEED=7", "--", "python3", "-c", RENDEZVOUS];
+    let job = site.ok(&words).trim().to_string();
+    assert_eq!(site.muster(&["wait", &job]).status.code(), Some(0), "{}", site.ok(&["logs", &job, "--rank", "all"]));
+    let output = site.ok(&["logs", &job, "--rank", "all"]);
+    for (rank, local, node) in [(0, "0/2", 0), (1, "1/2", 0), (2, "0/1", 1)] {
+        let line =
+            format!("rank {rank} of 3 local {local} node {node} sum 3 seed 7 127.0.0.1 slots=2 127.0.0.1 slots=1");
+        assert!(output.contains(&line), "{line} is missing in\n{output}");
+    }
+    let shown = site.ok(&["show", &job]);
+    assert!(shown.contains(&format!(", master g1:{port}")), "{shown}");
+}
+
+/// The agent of one of the nodes cannot start its part: it is stopped, and its node is not suspect yet.
+#[test]
+fn a_gang_of_which_a_node_does_not_start_is_stopped_with_the_reason() {
+    let further = "nodes: {gang_start_timeout: 1s, suspect_after: 5m, unreachable_after: 10m}\n";
+    let site = Site::with_config("late", further);
+    let (_g1, g2) = (site.joined("g1", &["--gpus", "1"]), site.joined("g2", &["--gpus", "1"]));
+    g2.signal("-STOP");
+    let job = site.ok(&["submit", "--tasks", "2", "--gpus", "1", "--", "sleep", "300"]).trim().to_string();
+    site.wait("the gang is stopped", || site.ok(&["show", &job]).contains("late-start"));
+    g2.signal("-CONT");
+    site.wait("the gang runs", || site.phase(&job) == "Running");
+    let why = site.ok(&["why", &job]);
+    assert!(why.contains("`g2` had not started its tasks 1 s after the first node of the gang"), "{why}");
 }
 
 #[test]

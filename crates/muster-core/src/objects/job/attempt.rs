@@ -14,6 +14,9 @@ use crate::time::{SECOND, Timestamp};
 /// The remaining grace of an attempt that has saved its work, so that it can still exit in order.
 const SAVED_GRACE_MS: i64 = 2 * SECOND;
 
+/// A self-fence deadline is at least this many intervals of heartbeats.
+const HEARTBEATS_PER_SELF_FENCE: i64 = 10;
+
 /// One execution of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
@@ -44,6 +47,16 @@ pub struct Attempt {
     /// change of the settings never applies to what its nodes were told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub self_fence: Option<SelfFence>,
+    /// The port on the node of rank 0 at which its tasks meet; no other live attempt with the same master has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_port: Option<u16>,
+    /// It is stopped if a node has not started this long after the first one did. Recorded with the attempt, so that a later
+    /// change of the settings applies to later attempts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_bound_ms: Option<i64>,
+    /// When the first of its nodes had reported running processes, if its start is bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_started_at: Option<Timestamp>,
     /// Its leases are charged from here.
     pub placed_at: Timestamp,
     /// When all its nodes had reported running processes.
@@ -87,6 +100,9 @@ impl Attempt {
             milliwatts: 0,
             gpu_milliwatts_max: None,
             self_fence: None,
+            master_port: None,
+            start_bound_ms: None,
+            first_started_at: None,
             placed_at,
             started_at: None,
             saved_at: None,
@@ -124,6 +140,23 @@ impl Attempt {
         is_on_node && !matches!(self.reports.get(node), Some(NodeReport::Ended { .. }))
     }
 
+    /// The node of rank 0 and its port, if the attempt holds one.
+    pub fn master_and_port(&self) -> Option<(&NodeId, u16)> {
+        Some((&self.tasks.first()?.node, self.master_port?))
+    }
+
+    /// The nodes that have reported neither a start nor an end.
+    pub fn unreported_nodes(&self) -> BTreeSet<NodeId> {
+        let nodes = self.tasks.iter().map(|task| &task.node);
+        nodes.filter(|node| self.reports.get(node).is_none()).cloned().collect()
+    }
+
+    /// When a gang that has started in part is stopped.
+    pub fn start_deadline(&self) -> Option<Timestamp> {
+        let bound_ms = self.start_bound_ms.filter(|_| self.started_at.is_none())?;
+        Some(self.first_started_at?.plus(bound_ms))
+    }
+
     pub fn nodes(&self) -> BTreeSet<NodeId> {
         self.tasks.iter().map(|task| task.node.clone()).collect()
     }
@@ -149,9 +182,13 @@ pub struct SelfFence {
 
 impl SelfFence {
     /// The deadline and its proof under these settings: the deadline by a clock that is too slow, the grace of the
-    /// processes, and a margin. `None` if self-fencing is disabled.
-    pub(crate) fn of(settings: &Settings) -> Option<SelfFence> {
-        let after_ms = settings.self_fence_ms;
+    /// processes, and a margin. `None` if self-fencing is disabled. A node whose agent sends heartbeats rarely has a later
+    /// deadline, so that it does not kill its attempts because a few of them were lost.
+    pub(crate) fn of(settings: &Settings, heartbeat_interval_ms: i64) -> Option<SelfFence> {
+        let after_ms = match settings.self_fence_ms {
+            0 => 0,
+            after_ms => after_ms.max(heartbeat_interval_ms.saturating_mul(HEARTBEATS_PER_SELF_FENCE)),
+        };
         let drift_ms = after_ms.saturating_mul(settings.fence_drift_per_mille).div_euclid(1_000);
         let longest_ms = after_ms.saturating_add(drift_ms).saturating_add(1);
         let proven_after_ms =
@@ -209,9 +246,19 @@ pub enum StopCause {
     },
     /// Another task of the gang has failed.
     GangFailed,
+    /// Some nodes of the gang had not started within the bound after the first one.
+    LateStart { nodes: Vec<NodeId>, bound_ms: i64 },
 }
 
 impl StopCause {
+    /// The nodes of a late start as a sentence; empty for other causes.
+    pub fn late_start_text(&self) -> String {
+        let StopCause::LateStart { nodes, bound_ms } = self else { return String::new() };
+        let names: Vec<String> = nodes.iter().map(|node| format!("`{node}`")).collect();
+        let bound_s = bound_ms / SECOND;
+        format!("{} had not started its tasks {bound_s} s after the first node of the gang", names.join(" and "))
+    }
+
     /// A user cancelled the job and gave no reason.
     pub(crate) fn cancelled(by: &str) -> StopCause {
         StopCause::Cancelled { by: by.to_string(), why: String::new() }
@@ -225,7 +272,10 @@ impl StopCause {
     /// True if the job runs again later, from its last checkpoint.
     fn comes_back(&self) -> bool {
         match self {
-            StopCause::Preempted { .. } | StopCause::Requeued { .. } | StopCause::Held { .. } => true,
+            StopCause::Preempted { .. }
+            | StopCause::Requeued { .. }
+            | StopCause::Held { .. }
+            | StopCause::LateStart { .. } => true,
             StopCause::Cancelled { .. } | StopCause::TimeLimit | StopCause::GangFailed => false,
         }
     }

@@ -129,6 +129,11 @@ impl JobSpec {
     pub fn is_elastic(&self) -> bool {
         self.tasks.iter().any(|group| group.count_most() > group.count)
     }
+
+    /// True if it may have several tasks.
+    pub fn is_gang(&self) -> bool {
+        self.tasks.iter().fold(0u32, |sum, group| sum.saturating_add(group.count_most())) > 1
+    }
 }
 
 /// A signal that tells the tasks that their time limit ends soon. Slurm: `--signal`.

@@ -72,12 +72,17 @@ pub(crate) struct Reservations {
     pub reserved: BTreeSet<NodeId>,
     /// Searches for a future placement in this round.
     pub searches: u32,
+    /// Nodes on which no further gang may have its first task, because all master ports are held.
+    pub without_master_ports: BTreeSet<NodeId>,
+    /// Master ports that this round takes.
+    master_ports_taken: BTreeMap<NodeId, usize>,
 }
 
 impl Reservations {
     /// The windows of the state, and no reservation of a job.
     pub fn of_windows(state: &State) -> Reservations {
-        let mut reservations = Reservations::default();
+        let without_master_ports = state.nodes_without_master_ports();
+        let mut reservations = Reservations { without_master_ports, ..Reservations::default() };
         for (index, window) in (0..).zip(state.windows.values()) {
             for node in &window.nodes {
                 let booked = NodeReservation {
@@ -96,7 +101,7 @@ impl Reservations {
 
     /// The part of a node's free space that a job with this expected end may use without delaying a reservation. The
     /// reservation of `own` is ignored. `None`, even for a job that needs no space, if a window closes the node to the
-    /// job.
+    /// job, or if a gang would find no master port there. (Any of its nodes may become that of its first task.)
     pub fn usable(
         &self,
         node: &NodeId,
@@ -104,6 +109,9 @@ impl Reservations {
         end: ExpectedEnd,
         own: Option<JobId>,
     ) -> Option<ResourceVec> {
+        if end.needs_master_port && self.without_master_ports.contains(node) {
+            return None;
+        }
         if self.nodes.is_empty() {
             return Some(free);
         }
@@ -122,6 +130,15 @@ impl Reservations {
             if reservation.blocks_backfill(end) {
                 reservation.spare = reservation.spare.minus(taken);
             }
+        }
+    }
+
+    /// Account for a gang that starts with its first task on a node, of whose master ports `left` were free before the round.
+    pub fn take_master_port(&mut self, node: &NodeId, left: usize) {
+        let taken = self.master_ports_taken.entry(node.clone()).or_default();
+        *taken += 1;
+        if *taken >= left {
+            self.without_master_ports.insert(node.clone());
         }
     }
 

@@ -122,12 +122,20 @@ fn own_reasons(state: &State, job: &Job) -> Vec<Reason> {
         (None, Some(at), None) => reasons.push(Reason::StartTime { at }),
         _ => {}
     }
+    reasons.extend(job.attempt().and_then(gang_starting));
     reasons.extend(job.attempt().into_iter().flat_map(|attempt| lost_nodes(state, attempt)));
     if let Some(Unkillable { node, processes, since }) = job.attempt().and_then(|attempt| attempt.unkillable.as_deref())
     {
         reasons.push(Reason::Unkillable { node: node.clone(), processes: processes.clone(), since: *since });
     }
     reasons
+}
+
+/// For a gang of which some nodes have started.
+fn gang_starting(attempt: &Attempt) -> Option<Reason> {
+    let stops_at = attempt.start_deadline().filter(|_| attempt.stopping.is_none())?;
+    let nodes = attempt.unreported_nodes().into_iter().collect();
+    Some(Reason::GangStarting { nodes, since: attempt.first_started_at?, stops_at })
 }
 
 /// The lost nodes on which an attempt may still run.

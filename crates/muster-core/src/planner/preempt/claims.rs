@@ -47,6 +47,10 @@ fn start(draft: &mut Draft, job: &Job, claim: &Claim) -> Result<(), Vec<Reason>>
     if !blockers.is_empty() {
         return Err(blockers);
     }
+    let first = claim.tasks.first().filter(|_| job.spec.is_gang());
+    if first.is_some_and(|task| draft.reservations.without_master_ports.contains(&task.node)) {
+        return Err(vec![Reason::MasterPorts { nodes: 1, ports: draft.state.settings.master_ports }]);
+    }
     draft.space.release_earmarked(job.id);
     match fit(draft, &request, claim) {
         Some(placement) => {

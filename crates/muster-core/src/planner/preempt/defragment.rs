@@ -7,7 +7,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::preemption_loss::lost_gpu_ms;
-use crate::estimate::expected_end::ExpectedEnd;
 use crate::facts::plan::Eviction;
 use crate::ids::{JobId, NodeId};
 use crate::objects::job::{Job, PlacedTask};
@@ -133,7 +132,7 @@ fn fits_after(draft: &Draft, job: JobId, request: &Request, moved: MoveCandidate
     let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
     let found: &KindMatch = request.match_for(&entry.kind).filter(|found| found.holds_gang)?;
     let after = candidates.after(entry.free, candidate.space);
-    let usable = draft.reservations.usable(node, after, ExpectedEnd::NEVER, Some(job))?;
+    let usable = draft.reservations.usable(node, after, draft.never_ending(job), Some(job))?;
     let assignments = request.assign(found, usable)?;
     let to = elsewhere(draft, victim, node)?;
     Some((Placement::on_one_node(request, node, found, &assignments), to))

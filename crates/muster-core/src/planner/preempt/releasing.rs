@@ -38,7 +38,7 @@ pub(crate) fn wait_for_releasing(draft: &mut Draft, head: &QueueHead, request: &
 fn find(draft: &mut Draft, head: &QueueHead, request: &Request) -> Option<Placement> {
     for node in draft.candidates().releasing.pending(&request.shape) {
         let space = draft.candidates().releasing.on(&node).space;
-        if let Some(placement) = fit(draft, request, &node, space) {
+        if let Some(placement) = fit(draft, head, request, &node, space) {
             return Some(placement);
         }
         // Limits on devices are those of one tenant or user: a node that they rule out may hold other jobs of the
@@ -50,18 +50,24 @@ fn find(draft: &mut Draft, head: &QueueHead, request: &Request) -> Option<Placem
     None
 }
 
-fn fit(draft: &Draft, request: &Request, node: &NodeId, releasing: ResourceVec) -> Option<Placement> {
+fn fit(draft: &Draft, head: &QueueHead, request: &Request, node: &NodeId, releasing: ResourceVec) -> Option<Placement> {
     let entry = draft.space.resources.entry(node).filter(|entry| entry.open)?;
     let found = request.match_for(&entry.kind).filter(|found| found.holds_gang)?;
-    let assignments = request.assign(found, free_after_release(draft, node, entry.free, releasing)?)?;
+    let free = free_after_release(draft, node, (entry.free, releasing), draft.never_ending(head.job))?;
+    let assignments = request.assign(found, free)?;
     Some(Placement::on_one_node(request, node, found, &assignments))
 }
 
 /// What is free on a node after the releases.
-fn free_after_release(draft: &Draft, node: &NodeId, free: ResourceVec, releasing: ResourceVec) -> Option<ResourceVec> {
+fn free_after_release(
+    draft: &Draft,
+    node: &NodeId,
+    (free, releasing): (ResourceVec, ResourceVec),
+    end: ExpectedEnd,
+) -> Option<ResourceVec> {
     let usable = releasing.on_devices(draft.state.usable_gpus(node));
     let overdrawn = draft.state.nodes.get(node).map(overdrawn).unwrap_or_default();
-    draft.usable(node, free.plus(usable).minus(overdrawn), ExpectedEnd::NEVER)
+    draft.usable(node, free.plus(usable).minus(overdrawn), end)
 }
 
 /// The placement on several nodes after the releases. It costs a copy of the resource index, so a failed search is
@@ -70,18 +76,16 @@ fn find_multi_node(draft: &mut Draft, head: &QueueHead, request: &Request) -> Op
     if !request.may_span() || !draft.candidates().releasing.has_grown_for(&request.shape) {
         return None;
     }
-    let mut resources = draft.space.resources.clone();
+    let (mut resources, end) = (draft.space.resources.clone(), draft.never_ending(head.job));
     for (node, on_node) in &draft.candidates().releasing.nodes.clone() {
         if let Some(free) = draft.space.free_on(node) {
-            match free_after_release(draft, node, free, on_node.space) {
+            match free_after_release(draft, node, (free, on_node.space), end) {
                 Some(free) => resources.set_free(node, free),
                 None => resources.set_open(node, false),
             }
         }
     }
-    let found = place::multi_node::find(draft.state, &resources, request, &|node, free| {
-        draft.usable(node, free, ExpectedEnd::NEVER)
-    });
+    let found = place::multi_node::find(draft.state, &resources, request, &|node, free| draft.usable(node, free, end));
     if found.is_none() && !draft.limits_devices(head.bucket) {
         draft.candidates().releasing.note_searched(&request.shape);
     }

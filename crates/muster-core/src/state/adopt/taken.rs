@@ -7,6 +7,7 @@ use crate::ids::{JobId, NodeId};
 use crate::objects::job::{Job, PlacedTask};
 use crate::resources::ResourceVec;
 use crate::state::State;
+use crate::state::gang::HeldPorts;
 use crate::state::usage::guarantee::PendingReleases;
 use crate::state::usage::{Consumer, Usage};
 use crate::time::Timestamp;
@@ -17,6 +18,8 @@ pub(super) struct Taken<'a> {
     pub jobs: BTreeSet<JobId>,
     space: BTreeMap<NodeId, ResourceVec>,
     pub usage: Usage<'a>,
+    /// Ports that the plan gives to gangs.
+    pub master_ports: HeldPorts,
     /// What tenants release once every pending stop completes.
     pub pending: PendingReleases,
     /// What claims of the state hold on each node, and for which job.
@@ -31,6 +34,7 @@ impl<'a> Taken<'a> {
             jobs: BTreeSet::new(),
             space: BTreeMap::new(),
             usage: Usage::of(state, now),
+            master_ports: HeldPorts::new(),
             pending: PendingReleases::of(state, now),
             claimed: state.claimed_space(),
             claimants: BTreeSet::new(),

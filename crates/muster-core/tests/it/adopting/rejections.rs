@@ -8,7 +8,7 @@ use muster_core::objects::job::Topology;
 use muster_core::objects::node::NodeStatus;
 use muster_core::objects::policy::{GpuLimit, Hook, PolicyScope, TenantLimit};
 use muster_core::objects::score::{Score, Term, TermName};
-use muster_core::objects::settings::{PRIORITY_MAX, Repartition};
+use muster_core::objects::settings::{PRIORITY_MAX, PortRange, Repartition};
 use muster_core::time::{DAY, HOUR};
 use muster_core::{GpuId, JobId, Settings};
 
@@ -157,7 +157,7 @@ fn a_start_on_an_estimate_of_a_job_with_a_time_limit_is_rejected() {
 
 #[test]
 fn every_rejection_is_produced_by_a_plan() {
-    let cases: [(Rejection, fn() -> Rejection); 29] = [
+    let cases: [(Rejection, fn() -> Rejection); 30] = [
         (Rejection::NotReady, not_ready),
         (Rejection::TakenTwice, taken_twice),
         (Rejection::Policy, policy),
@@ -178,6 +178,7 @@ fn every_rejection_is_produced_by_a_plan() {
         (Rejection::NodeUnavailable, node_unavailable),
         (Rejection::DeviceIneligible, device_ineligible),
         (Rejection::SpaceTaken, space_taken),
+        (Rejection::NoMasterPort, no_master_port),
         (Rejection::PreemptionOff, preemption_off),
         (Rejection::HasClaim, has_claim),
         (Rejection::VictimIneligible, victim_ineligible),
@@ -331,6 +332,15 @@ fn space_taken() -> Rejection {
     let mut world = one_node(4, 64);
     let jobs = [0, 1].map(|_| world.submit(job()));
     rejected_second(&mut world, [on_gpu(jobs[0], 0), on_gpu(jobs[1], 0)])
+}
+
+/// Two gangs with their first task on the same node, which has one port.
+fn no_master_port() -> Rejection {
+    let mut world = one_node(4, 64);
+    configure(&mut world, Settings { master_ports: PortRange { first: 700, last: 700 }, ..Settings::default() });
+    let jobs = [0, 1].map(|_| world.submit(job().tasks(2)));
+    let gang = |job, gpu| start(job, vec![placed(0, "n1", &[gpu]), placed(1, "n1", &[gpu + 1])]);
+    rejected_second(&mut world, [gang(jobs[0], 0), gang(jobs[1], 2)])
 }
 
 /// A full cluster: two running jobs of two GPUs at priority 100, and a preemptor.

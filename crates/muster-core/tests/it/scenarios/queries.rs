@@ -85,6 +85,15 @@ impl ScenarioRunner {
         Ok(())
     }
 
+    /// Show the master and the port of a gang.
+    pub fn port(&mut self, line: &Line) -> Result<(), String> {
+        let job = self.job(line.object())?;
+        let attempt = self.world.state.jobs.get(&job).and_then(Job::attempt).ok_or("the job has no attempt")?;
+        let held = attempt.master_and_port().map(|(node, port)| format!("port {port} of {node}"));
+        self.shown.push(format!("{}  {}", line.object(), held.unwrap_or_else(|| "no port".to_string())));
+        Ok(())
+    }
+
     /// Show the score of a placement, term by term.
     pub fn score(&mut self, line: &Line) -> Result<(), String> {
         let job = self.job(line.object())?;

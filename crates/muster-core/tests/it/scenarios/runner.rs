@@ -7,7 +7,7 @@ use muster_core::facts::command::{
 };
 use muster_core::objects::job::{Attempt, Exit, Job};
 use muster_core::objects::node::{NodeStatus, Sight};
-use muster_core::objects::settings::{Objective, Repartition};
+use muster_core::objects::settings::{Objective, PortRange, Repartition};
 use muster_core::objects::tenant::{TenantConfig, Tier};
 use muster_core::objects::token::Role;
 use muster_core::objects::window::Window;
@@ -99,9 +99,14 @@ impl ScenarioRunner {
             "change" => self.change(line),
             "plan" => self.plan(),
             "tick" => self.tick(line),
+            "takeover" => {
+                self.world.led_since = self.world.now;
+                Ok(())
+            }
             "start" => self.report(line, TaskReport::Started),
             "checkpoint" => self.report(line, TaskReport::Saved),
             "signalled" => self.signalled(line),
+            "port" => self.port(line),
             "receipt" => self.receipt(line),
             "remedies" => self.remedies(line),
             "show-node" => self.show_node(line),
@@ -168,6 +173,8 @@ impl ScenarioRunner {
                 "fence_drift" => settings.fence_drift_per_mille = number(value),
                 "fence_margin" => settings.fence_margin_ms = span(value),
                 "self_fence" => settings.self_fence_ms = span(value),
+                "gang_start" => settings.gang_start_timeout_ms = span(value),
+                "master_ports" => settings.master_ports = port_range(value),
                 "health_resumes" => settings.health_resumes = yes(value),
                 "claim" => settings.claim_ms = span(value),
                 "backoff" => settings.launch_backoff_ms = span(value),
@@ -403,6 +410,12 @@ fn repartition(text: &str) -> Result<Repartition, String> {
         "apply" => Ok(Repartition::Apply),
         text => Err(format!("no repartition `{text}`")),
     }
+}
+
+/// `29500-29501`.
+fn port_range(text: &str) -> PortRange {
+    let (first, last) = text.split_once('-').unwrap();
+    PortRange { first: number(first), last: number(last) }
 }
 
 /// `0-3`, `0-3%2`.

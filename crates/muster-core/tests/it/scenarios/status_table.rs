@@ -5,7 +5,7 @@ use muster_core::facts::verdict::Reason;
 use muster_core::gpu::gpu_share::{Share, ShareMode};
 use muster_core::objects::job::{Job, StopCause};
 use muster_core::time::SECOND;
-use muster_core::{JobId, Timestamp};
+use muster_core::{JobId, NodeId, Timestamp};
 use serde_json::Value;
 
 use super::runner::ScenarioRunner;
@@ -125,6 +125,10 @@ fn cause(cause: &StopCause) -> String {
         StopCause::Requeued { .. } => "requeued".to_string(),
         StopCause::Held { .. } => "held".to_string(),
         StopCause::GangFailed => "gang failed".to_string(),
+        StopCause::LateStart { nodes, .. } => {
+            let nodes: Vec<&str> = nodes.iter().map(NodeId::as_str).collect();
+            format!("late start of {}", nodes.join(","))
+        }
     }
 }
 

@@ -78,6 +78,7 @@ pub(super) fn settings(variant: usize) -> Settings {
         queue_size_max: [1_000_000, 6][usize::from(variant == 7)],
         repartition: [Repartition::Propose, Repartition::Apply, Repartition::Off][variant % 3],
         defragment: variant == 2,
+        gang_start_timeout_ms: [5 * MINUTE, MINUTE][variant % 2],
         repartition_after_ms: [MINUTE, 0][variant % 2],
         repartition_cooldown_ms: [10 * MINUTE, 0][usize::from(variant == 1)],
         ..Settings::default()
