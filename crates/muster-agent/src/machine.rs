@@ -5,7 +5,10 @@
 //! larger calls would move decisions into each machine.
 
 mod attempt_events;
+mod in_memory_records;
 mod linux;
+
+use muster_protocol::agent::AttemptOrder;
 
 use crate::error::AgentError;
 use crate::records::{
@@ -13,6 +16,7 @@ use crate::records::{
 };
 
 pub use crate::attempt_key::AttemptKey;
+pub use in_memory_records::InMemoryRecords;
 pub(crate) use linux::LinuxMachine;
 
 /// The programs of the site after an attempt: its epilog, and the health program if it runs between jobs.
@@ -40,6 +44,11 @@ pub trait Machine {
     /// The attempts that were launched here and are not cleaned up, in any order, including those whose records are
     /// gone but whose shim is alive.
     fn uncleaned_attempts(&mut self) -> Vec<AttemptKey>;
+
+    /// The server knows that the attempt has started here, and this agent does not track it yet. Called before its records
+    /// are read. A machine whose records do not outlive the agent restores them from the order; any other has them, or has
+    /// lost them.
+    fn restore_attempt(&mut self, _key: &AttemptKey, _order: &AttemptOrder) {}
 
     /// `None` if there is no record. A record that cannot be parsed is [`AgentError::CorruptRecord`].
     fn launch_intent(&mut self, key: &AttemptKey) -> Result<Option<LaunchIntent>, AgentError>;

@@ -131,6 +131,12 @@ pub struct ExitRecord {
 }
 
 impl ExitRecord {
+    /// The record of a shim that starts no task.
+    pub fn not_started(placed_at_ms: i64, why: String, ended_at_ms: i64) -> ExitRecord {
+        let (exit, ended_at_ms) = (Exit::NotStarted(why), Some(ended_at_ms));
+        ExitRecord { exit, stopped: false, placed_at_ms, ended_at_ms, prolog_failed: false }
+    }
+
     /// Milliseconds since the end, by the same clock; 0 if the clock was set back since then.
     pub fn ended_ms_ago(&self, now_wall_ms: i64) -> Option<i64> {
         self.ended_at_ms.map(|ended_at_ms| now_wall_ms.saturating_sub(ended_at_ms).max(0))

@@ -1,16 +1,18 @@
 //! Adapter (Agent): the agents of a whole cluster, simulated on one thread.
 //!
-//! An attempt runs for the time in its annotation `muster.sim/runtime`; further annotations heat its GPUs, refuse
-//! its launch or ignore its stop. The pure [`SimulatedCluster`] makes the decisions; this file adds the thread, the
-//! clock, the report sink and the log files. No state is kept on disk: the end of an attempt follows from its
-//! order, so the same deadlines hold after a restart.
+//! Each node has the reconciler of real agents over a simulated machine. An attempt runs for the time in its annotation
+//! `muster.sim/runtime`; further annotations heat its GPUs, refuse its launch or ignore its stop. The pure
+//! [`SimulatedCluster`] makes the decisions; this file adds the thread, the clocks, the report sink and the log files.
+//! No state is kept on disk: the end of an attempt follows from its order, so the same deadlines hold after a restart.
 
 mod annotations;
 mod effect;
 mod gpu_temperatures;
+mod log_text;
 mod node;
 mod simulated_cluster;
-mod simulated_run;
+mod simulated_machine;
+mod simulated_shim;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use muster_protocol::agent::{HeartbeatEcho, Orders, Registration};
 
 use crate::agent::{Agent, ReportSink};
 use crate::agent_thread::{AgentInput, AgentLoop, AgentThread};
+use crate::clock::{self, ClockReading};
 use crate::error::AgentError;
 use crate::logs;
 
@@ -90,8 +93,9 @@ impl Agent for SimulatedAgents {
         self.thread.send(AgentInput::Orders(orders));
     }
 
-    /// Simulated nodes are never cut off from the server, which runs in the same process.
-    fn acknowledge_heartbeat(&mut self, _echo: HeartbeatEcho) {}
+    fn acknowledge_heartbeat(&mut self, echo: HeartbeatEcho) {
+        self.thread.send(AgentInput::HeartbeatEcho(echo));
+    }
 
     fn shutdown(&mut self) {
         self.thread.stop();
@@ -107,17 +111,20 @@ struct SimulatedLoop {
 
 impl AgentLoop for SimulatedLoop {
     fn step(&mut self, now_ms: i64, input: Option<AgentInput>) -> i64 {
+        let now = ClockReading { wall_ms: now_ms, monotonic_ms: clock::boot_now_ms() };
         let input = match input {
             Some(AgentInput::Orders(orders)) => SimulatedInput::Orders(orders),
-            Some(AgentInput::HeartbeatEcho(_)) | None => SimulatedInput::Tick,
+            Some(AgentInput::HeartbeatEcho(echo)) => SimulatedInput::HeartbeatEcho(echo),
+            None => SimulatedInput::Tick,
         };
-        for effect in self.cluster.step(now_ms, input) {
+        for effect in self.cluster.step(now, input) {
             match effect {
                 SimulatedEffect::SendReport(report) => (self.report_sink)(report),
                 SimulatedEffect::WriteLog(line) => self.write_log(&line),
             }
         }
-        self.cluster.wake_at_ms()
+        let wait_ms = self.cluster.wake_at_ms().saturating_sub(now.monotonic_ms);
+        now_ms.saturating_add(wait_ms)
     }
 }
 

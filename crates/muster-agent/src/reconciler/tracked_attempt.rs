@@ -84,6 +84,9 @@ impl StopRequest {
 impl TrackedAttempt {
     pub fn new(machine: &mut impl Machine, key: &AttemptKey, order: Option<AttemptOrder>) -> TrackedAttempt {
         let may_predate_this_agent = order.as_ref().is_none_or(|order| !order.may_be_launched());
+        if let Some(order) = order.as_ref().filter(|order| order.started) {
+            machine.restore_attempt(key, order);
+        }
         TrackedAttempt {
             may_predate_this_agent,
             unrecorded_shim: None,
@@ -166,8 +169,7 @@ impl TrackedAttempt {
             None => self.status(context, is_child_shim_running)?,
         };
         let launch_state = LaunchState { is_child_shim_running, was_launched: self.was_launched_by_this_agent };
-        let order = self.order.as_ref().filter(|_| !self.holds_another_placement());
-        match action::next_action(status, order, launch_state) {
+        match action::next_action(status, self.order_of_placement(), launch_state) {
             AttemptAction::Launch => self.launch(context),
             AttemptAction::Wait => {}
             AttemptAction::Supervise { shim, stop } => self.supervise(context, &shim, stop)?,
@@ -251,6 +253,11 @@ impl TrackedAttempt {
         self.placed_at_ms.is_some() && ordered.is_some() && self.placed_at_ms != ordered
     }
 
+    /// The order, unless it is for another placement than the records.
+    fn order_of_placement(&self) -> Option<&AttemptOrder> {
+        self.order.as_ref().filter(|_| !self.holds_another_placement())
+    }
+
     /// Writes the launch intent, then starts the shim. If the intent fails, nothing was started. If the shim fails,
     /// the failure is on disk before it is reported.
     fn launch(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
@@ -313,7 +320,7 @@ impl TrackedAttempt {
 
     /// Hands the early signal to a shim whose tasks run. A restarted agent does so again: the record tells the shim once.
     fn deliver_signal(&mut self, machine: &mut impl Machine, shim: &ShimRecord) -> Result<(), AgentError> {
-        let signal = self.order.as_ref().and_then(|order| order.signal);
+        let signal = self.order_of_placement().and_then(|order| order.signal);
         if let Some(signal) = signal.filter(|_| !self.is_signalled && shim.process_group.is_some()) {
             machine.deliver_signal(&self.key, &SignalRecord { signal })?;
             self.is_signalled = true;
@@ -476,7 +483,7 @@ impl TrackedAttempt {
 
     /// Repeats the start report until the orders acknowledge it.
     fn report_started(&mut self, context: &mut ReconcileContext<'_, impl Machine>) {
-        let is_unacknowledged = self.order.as_ref().is_some_and(|order| !order.is_start_acknowledged());
+        let is_unacknowledged = self.order_of_placement().is_some_and(|order| !order.is_start_acknowledged());
         let (now_ms, interval_ms) = (context.now.monotonic_ms, context.config.repeat_interval_ms);
         if is_unacknowledged && self.start_report_timer.is_due(now_ms, interval_ms) {
             let (node, job) = (context.config.node.clone(), self.key.job().to_string());
@@ -563,7 +570,7 @@ impl TrackedAttempt {
         self.placed_at_ms = None;
         self.stop_request = None;
         (self.is_signalled, self.killed_at_ms) = (false, None);
-        (self.epilog_timer, self.exit_report_timer) = Default::default();
+        (self.epilog_timer, self.start_report_timer, self.exit_report_timer) = Default::default();
         (self.launched_fence_ms, self.renewed_fence) = (None, None);
         // These described the archived attempt.
         (self.was_launched_by_this_agent, self.may_predate_this_agent, self.unrecorded_shim) = (false, false, None);

@@ -115,10 +115,15 @@ impl GangMonitor {
         self.due_action(now_ms)
     }
 
+    /// When the gang is killed if nothing happens before; `None` if nothing limits it.
+    pub fn kill_due_ms(&self) -> Option<i64> {
+        let fence_at_ms = self.self_fence.map(|fence| fence.deadline_boot_ms());
+        self.kill_at_ms.into_iter().chain(fence_at_ms).min()
+    }
+
     /// When the next action is due if nothing happens before.
     pub fn next_due_ms(&self, now_ms: i64) -> i64 {
-        let fence_at_ms = self.self_fence.map(|fence| fence.deadline_boot_ms());
-        match self.kill_at_ms.into_iter().chain(fence_at_ms).min() {
+        match self.kill_due_ms() {
             Some(due_ms) if due_ms <= now_ms => now_ms.saturating_add(KILL_REPEAT_INTERVAL_MS),
             due_ms => due_ms.unwrap_or(i64::MAX).min(now_ms.saturating_add(SHIM_LOOK_INTERVAL_MS)),
         }

@@ -1,5 +1,7 @@
 //! The contract of the port `Agent`: each test runs over the simulated agents and over the runner.
 
+use std::time::Duration;
+
 use muster_protocol::agent::{AttemptOrder, Exit, Report};
 
 use crate::harness::{AgentHarness, NODE, now_ms, order, script, wait_until, with_stop};
@@ -122,6 +124,18 @@ fn ignores_a_second_shutdown(mut harness: AgentHarness) {
     assert_eq!(harness.start_report_count(), 0);
 }
 
+fn renewals_keep_an_attempt_from_fencing_itself(mut harness: AgentHarness) {
+    let within = Duration::from_secs(3);
+    let fenced = AttemptOrder { self_fence_ms: Some(within.as_millis() as i64), ..attempt_that_runs_on() };
+    harness.send_orders(vec![fenced]);
+    harness.wait_for_start();
+    harness.acknowledge_heartbeats_for(2 * within);
+    assert_eq!(harness.reported_exits(), []);
+    let why = "self-fenced: no leader acknowledged a heartbeat for 3 s".to_string();
+    assert_eq!(harness.wait_for_exit(), Exit::Unknown(why));
+    assert!(!harness.reported_exits()[0].1, "nobody ordered a stop");
+}
+
 macro_rules! contract_tests {
     ($($test:ident),* $(,)?) => {
         mod simulated {
@@ -142,4 +156,5 @@ contract_tests!(
     ignores_older_orders,
     ignores_orders_for_other_nodes,
     ignores_a_second_shutdown,
+    renewals_keep_an_attempt_from_fencing_itself,
 );

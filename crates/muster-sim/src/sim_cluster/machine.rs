@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use muster_agent::AgentError;
-use muster_agent::machine::{AttemptKey, EpilogStatus, Machine};
+use muster_agent::machine::{AttemptKey, EpilogStatus, InMemoryRecords, Machine};
 use muster_agent::records::{ExitRecord, LaunchIntent, LaunchLock, SelfFence, ShimRecord, SignalRecord, StopRecord};
 use muster_agent::shim::gang_monitor::GangMonitor;
 use muster_protocol::agent::{AttemptOrder, Exit, RegisteredGpu, Registration};
@@ -92,12 +92,9 @@ impl TaskBehaviour {
 
 #[derive(Debug, Clone, Default)]
 struct SimAttemptDir {
-    intent: Option<LaunchIntent>,
-    launch_lock: Option<LaunchLock>,
-    stop: Option<StopRecord>,
+    records: InMemoryRecords,
     /// The end of the grace, by the monotonic clock of the machine.
     kill_deadline_ms: Option<i64>,
-    exit: Option<ExitRecord>,
 }
 
 #[derive(Debug)]
@@ -201,7 +198,7 @@ impl SimMachine {
 
     /// True if all attempts are cleaned up.
     pub fn is_clean(&self) -> bool {
-        self.0.borrow().attempt_dirs.values().all(|dir| dir.intent.is_none())
+        self.0.borrow().attempt_dirs.values().all(|dir| !dir.records.is_launched())
     }
 
     /// Deletes all records.
@@ -282,16 +279,14 @@ impl SimMachineState {
     fn take_launch_lock(&mut self, pid: i32) {
         let Some(key) = self.attempt_of_live_shim(pid) else { return };
         let record = self.shims[&pid].record.clone();
-        let dir = self.attempt_dir(&key);
-        if dir.launch_lock.is_some() || dir.intent.is_none() {
-            // The launch was abandoned, or another shim holds the lock: nothing may run.
+        let records = &mut self.attempt_dir(&key).records;
+        if !records.take_launch_lock(record) {
             self.shims.entry(pid).and_modify(|shim| shim.is_alive = false);
             self.notify_agent(key);
             return;
         }
-        dir.launch_lock = Some(LaunchLock::Shim(record));
-        let order = dir.intent.as_ref().map(|intent| intent.order.clone());
-        let self_fence = dir.intent.as_ref().and_then(|intent| intent.self_fence);
+        let order = records.intent.as_ref().map(|intent| intent.order.clone());
+        let self_fence = records.intent.as_ref().and_then(|intent| intent.self_fence);
         self.shims.entry(pid).and_modify(|shim| (shim.order, shim.self_fence) = (order, self_fence));
         self.schedule(1, 60, MachineEvent::TasksStart(pid));
     }
@@ -307,7 +302,7 @@ impl SimMachineState {
         shim.running = order.tasks.iter().map(|task| task.rank).collect();
         shim.record.process_group = Some(pid + 1);
         let record = shim.record.clone();
-        self.attempt_dir(&key).launch_lock = Some(LaunchLock::Shim(record));
+        self.attempt_dir(&key).records.launch_lock = Some(LaunchLock::Shim(record));
         for task in &order.tasks {
             let behaviour = TaskBehaviour::drawn_for(self.seed, &order, task.rank);
             self.pending_events.push((behaviour.runs_ms, MachineEvent::TaskCompletes(pid, task.rank)));
@@ -384,7 +379,7 @@ impl SimMachineState {
         let Some(shim) = self.shims.get_mut(&pid) else { return };
         shim.is_alive = false;
         if let (Some(monitor), Some(order)) = (shim.monitor.take(), order) {
-            self.attempt_dir(&key).exit = Some(monitor.into_exit_record(&order, now_ms));
+            self.attempt_dir(&key).records.exit = Some(monitor.into_exit_record(&order, now_ms));
         }
         self.notify_agent(key);
     }
@@ -408,26 +403,26 @@ impl Machine for AgentMachine {
 
     fn uncleaned_attempts(&mut self) -> Vec<AttemptKey> {
         let state = self.host.0.borrow();
-        let uncleaned = state.attempt_dirs.iter().filter(|(_, dir)| dir.intent.is_some());
+        let uncleaned = state.attempt_dirs.iter().filter(|(_, dir)| dir.records.is_launched());
         let live = state.shims.values().filter(|shim| shim.is_alive).map(|shim| &shim.key);
         let uncleaned: BTreeSet<&AttemptKey> = uncleaned.map(|(key, _)| key).chain(live).collect();
         uncleaned.into_iter().cloned().collect()
     }
 
     fn launch_intent(&mut self, key: &AttemptKey) -> Result<Option<LaunchIntent>, AgentError> {
-        Ok(self.host.0.borrow_mut().attempt_dir(key).intent.clone())
+        Ok(self.host.0.borrow_mut().attempt_dir(key).records.intent.clone())
     }
 
     fn launch_lock(&mut self, key: &AttemptKey) -> Result<Option<LaunchLock>, AgentError> {
-        Ok(self.host.0.borrow_mut().attempt_dir(key).launch_lock.clone())
+        Ok(self.host.0.borrow_mut().attempt_dir(key).records.launch_lock.clone())
     }
 
     fn stop_record(&mut self, key: &AttemptKey) -> Result<Option<StopRecord>, AgentError> {
-        Ok(self.host.0.borrow_mut().attempt_dir(key).stop.clone())
+        Ok(self.host.0.borrow_mut().attempt_dir(key).records.stop.clone())
     }
 
     fn exit_record(&mut self, key: &AttemptKey) -> Result<Option<ExitRecord>, AgentError> {
-        Ok(self.host.0.borrow_mut().attempt_dir(key).exit.clone())
+        Ok(self.host.0.borrow_mut().attempt_dir(key).records.exit.clone())
     }
 
     fn is_shim_alive(&mut self, shim: &ShimRecord) -> bool {
@@ -445,7 +440,7 @@ impl Machine for AgentMachine {
     fn write_launch_intent(&mut self, key: &AttemptKey, intent: &LaunchIntent) -> Result<(), AgentError> {
         let mut state = self.host.0.borrow_mut();
         state.check_disk_write()?;
-        state.attempt_dir(key).intent = Some(intent.clone());
+        state.attempt_dir(key).records.intent = Some(intent.clone());
         Ok(())
     }
 
@@ -495,12 +490,7 @@ impl Machine for AgentMachine {
     fn abandon_launch(&mut self, key: &AttemptKey) -> Result<bool, AgentError> {
         let mut state = self.host.0.borrow_mut();
         state.check_disk_write()?;
-        let dir = state.attempt_dir(key);
-        let is_free = dir.launch_lock.is_none();
-        if is_free {
-            dir.launch_lock = Some(LaunchLock::Abandoned);
-        }
-        Ok(is_free)
+        Ok(state.attempt_dir(key).records.abandon_launch())
     }
 
     fn take_changed_attempts(&mut self) -> Vec<AttemptKey> {
@@ -522,7 +512,7 @@ impl Machine for AgentMachine {
         let lost_ms = state.send_stop_message(key);
         let deadline_ms = state.clock.monotonic_ms() + stop.grace_ms + lost_ms;
         let dir = state.attempt_dir(key);
-        dir.stop = Some(stop.clone());
+        dir.records.stop = Some(stop.clone());
         dir.kill_deadline_ms = Some(dir.kill_deadline_ms.map_or(deadline_ms, |known| known.min(deadline_ms)));
         state
             .observations
@@ -569,7 +559,7 @@ impl Machine for AgentMachine {
     fn write_exit_record(&mut self, key: &AttemptKey, exit: &ExitRecord) -> Result<(), AgentError> {
         let mut state = self.host.0.borrow_mut();
         state.check_disk_write()?;
-        state.attempt_dir(key).exit = Some(exit.clone());
+        state.attempt_dir(key).records.exit = Some(exit.clone());
         Ok(())
     }
 
@@ -577,7 +567,8 @@ impl Machine for AgentMachine {
         let mut state = self.host.0.borrow_mut();
         state.check_disk_write()?;
         let dir = state.attempt_dir(key);
-        *dir = SimAttemptDir { exit: dir.exit.take(), ..SimAttemptDir::default() };
+        dir.records.clean_up();
+        dir.kill_deadline_ms = None;
         Ok(())
     }
 

@@ -6,22 +6,13 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::error::AgentError;
-use crate::machine::{AttemptKey, EpilogStatus, Machine};
+use crate::machine::{AttemptKey, EpilogStatus, InMemoryRecords, Machine};
 use crate::records::{ExitRecord, LaunchIntent, LaunchLock, SelfFence, ShimRecord, SignalRecord, StopRecord};
-
-/// The records of one attempt.
-#[derive(Debug, Default)]
-struct FakeAttemptDir {
-    intent: Option<LaunchIntent>,
-    launch_lock: Option<LaunchLock>,
-    stop: Option<StopRecord>,
-    exit: Option<ExitRecord>,
-}
 
 /// The machine, with a log of launches and kills.
 #[derive(Debug, Default)]
 pub struct FakeMachine {
-    attempt_dirs: BTreeMap<AttemptKey, FakeAttemptDir>,
+    attempt_dirs: BTreeMap<AttemptKey, InMemoryRecords>,
     /// The attempt of each live shim, by pid.
     live_shims: BTreeMap<i32, AttemptKey>,
     /// Every shim start.
@@ -54,10 +45,7 @@ pub struct FakeMachine {
 impl FakeMachine {
     /// The shim that took the launch lock of an attempt.
     pub fn shim(&self, key: &AttemptKey) -> Option<ShimRecord> {
-        match self.attempt_dirs.get(key)?.launch_lock.clone()? {
-            LaunchLock::Shim(shim) => Some(shim),
-            LaunchLock::Abandoned => None,
-        }
+        self.attempt_dirs.get(key)?.shim().cloned()
     }
 
     /// The tasks end, and the shim writes the exit record and exits.
@@ -89,7 +77,7 @@ impl FakeMachine {
         ShimRecord { pid, start_time: 1, boot_id, session: pid, process_group: Some(pid) }
     }
 
-    fn attempt_dir(&mut self, key: &AttemptKey) -> &mut FakeAttemptDir {
+    fn attempt_dir(&mut self, key: &AttemptKey) -> &mut InMemoryRecords {
         self.attempt_dirs.entry(key.clone()).or_default()
     }
 
@@ -113,7 +101,7 @@ impl Machine for FakeMachine {
     }
 
     fn uncleaned_attempts(&mut self) -> Vec<AttemptKey> {
-        let launched = self.attempt_dirs.iter().filter(|(_, dir)| dir.intent.is_some());
+        let launched = self.attempt_dirs.iter().filter(|(_, dir)| dir.is_launched());
         let launched: BTreeSet<&AttemptKey> = launched.map(|(key, _)| key).chain(self.live_shims.values()).collect();
         launched.into_iter().cloned().collect()
     }
@@ -161,7 +149,8 @@ impl Machine for FakeMachine {
         self.launches.push(key.clone());
         let pid = 100 + i32::try_from(self.launches.len()).unwrap();
         self.live_shims.insert(pid, key.clone());
-        self.attempt_dir(key).launch_lock = Some(LaunchLock::Shim(self.shim_record(pid)));
+        let shim = self.shim_record(pid);
+        self.attempt_dir(key).launch_lock = Some(LaunchLock::Shim(shim));
         Ok(())
     }
 
@@ -174,10 +163,7 @@ impl Machine for FakeMachine {
     }
 
     fn abandon_launch(&mut self, key: &AttemptKey) -> Result<bool, AgentError> {
-        let lock = &mut self.attempt_dir(key).launch_lock;
-        let is_free = lock.is_none();
-        lock.get_or_insert(LaunchLock::Abandoned);
-        Ok(is_free)
+        Ok(self.attempt_dir(key).abandon_launch())
     }
 
     fn take_changed_attempts(&mut self) -> Vec<AttemptKey> {
@@ -240,8 +226,7 @@ impl Machine for FakeMachine {
     }
 
     fn clean_up(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
-        let exit = self.attempt_dir(key).exit.take();
-        self.attempt_dirs.insert(key.clone(), FakeAttemptDir { exit, ..FakeAttemptDir::default() });
+        self.attempt_dir(key).clean_up();
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 use muster_agent::machine::AttemptKey;
 use muster_agent::records::{ExitRecord, LaunchLock, SelfFence};
 use muster_agent::shim::gang_monitor::{SHIM_LOOK_INTERVAL_MS, StopAction};
-use muster_protocol::agent::{AttemptOrder, Exit};
+use muster_protocol::agent::AttemptOrder;
 
 use super::{MachineEvent, SimMachine, SimMachineState};
 
@@ -69,7 +69,7 @@ impl SimMachineState {
     pub(super) fn wake_shim(&mut self, pid: i32) {
         let now_ms = self.clock.monotonic_ms();
         let Some(key) = self.attempt_of_live_shim(pid) else { return };
-        let stop = Ok(self.attempt_dir(&key).stop.clone());
+        let stop = Ok(self.attempt_dir(&key).records.stop.clone());
         let Some(monitor) = self.shims.get_mut(&pid).and_then(|shim| shim.monitor.as_mut()) else { return };
         let action = monitor.next_action(now_ms, &stop);
         let due_ms = monitor.next_due_ms(now_ms);
@@ -105,11 +105,10 @@ impl SimMachineState {
         let Some(shim) = self.shims.get_mut(&pid) else { return };
         shim.is_alive = false;
         let lock = LaunchLock::Shim(shim.record.clone());
-        let (exit, ended_at_ms) = (Exit::NotStarted(fence.why()), Some(self.clock.wall_ms()));
-        let dir = self.attempt_dir(&key);
-        dir.launch_lock = Some(lock);
-        let (placed_at_ms, prolog_failed) = (order.placed_at_ms, false);
-        dir.exit = Some(ExitRecord { exit, stopped: false, placed_at_ms, ended_at_ms, prolog_failed });
+        let exit = ExitRecord::not_started(order.placed_at_ms, fence.why(), self.clock.wall_ms());
+        let records = &mut self.attempt_dir(&key).records;
+        records.launch_lock = Some(lock);
+        records.exit = Some(exit);
         self.notify_agent(key);
     }
 }

@@ -129,7 +129,7 @@ fn cut_off_after_two_deadlines(harness: &mut Harness) -> i64 {
 
 fn exit_of(harness: &Harness) -> Option<Exit> {
     let state = harness.machine.0.borrow();
-    state.attempt_dirs.values().next().and_then(|dir| dir.exit.as_ref()).map(|record| record.exit.clone())
+    state.attempt_dirs.values().next().and_then(|dir| dir.records.exit.as_ref()).map(|record| record.exit.clone())
 }
 
 #[test]
