@@ -237,6 +237,7 @@ fn node_registration(group: &NodeGroup, layout: &NodeLayout, node: String, numbe
         taints: group.taints.clone(),
         agent_version: env!("CARGO_PKG_VERSION").to_string(),
         incarnation: String::new(),
+        boot_id: String::new(),
         simulated: true,
         node,
     }

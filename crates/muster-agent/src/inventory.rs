@@ -32,6 +32,7 @@ pub fn local_registration(node: &str, gpus: Vec<RegisteredGpu>) -> Result<Regist
         taints: Vec::new(),
         agent_version: env!("CARGO_PKG_VERSION").to_string(),
         incarnation: String::new(),
+        boot_id: String::new(),
     })
 }
 

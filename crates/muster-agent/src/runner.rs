@@ -86,6 +86,7 @@ impl Runner {
         labels.extend(config.labels);
         let registration = Registration {
             incarnation: incarnation.clone(),
+            boot_id: proc::boot_id()?,
             address: config.address,
             labels,
             rack: config.rack,

@@ -185,6 +185,7 @@ fn registration(node: &str) -> Registration {
         taints: Vec::new(),
         agent_version: env!("CARGO_PKG_VERSION").to_string(),
         incarnation: incarnation(node),
+        boot_id: String::new(),
         simulated: false,
     }
 }

@@ -54,6 +54,9 @@ pub struct Registration {
     /// Id of this start of the agent. Empty for an agent within the server process.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub incarnation: String,
+    /// Id of the boot of the node's kernel. Empty for an agent of an earlier release.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
     /// True if the GPUs are simulated.
     #[serde(default)]
     pub simulated: bool,
@@ -129,6 +132,9 @@ pub struct Orders {
     /// Policy pools with GPUs on this node, with their settings for power, tuning and health checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolOrder>,
+    /// Reboot the node if this is the id of its boot, and no attempt is left on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reboot_from: Option<String>,
 }
 
 /// Age of orders. An agent never follows orders that are older than those it follows.

@@ -227,6 +227,7 @@ pub fn node_facts(registration: Registration) -> NodeFacts {
         taints: registration.taints,
         agent_version: registration.agent_version,
         incarnation: registration.incarnation,
+        boot_id: registration.boot_id,
         simulated: registration.simulated,
     }
 }

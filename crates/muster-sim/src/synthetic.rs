@@ -187,6 +187,7 @@ pub fn node_facts(index: usize) -> NodeFacts {
         taints: Vec::new(),
         agent_version: String::new(),
         incarnation: String::new(),
+        boot_id: String::new(),
         simulated: true,
     }
 }

@@ -27,6 +27,7 @@ pub fn node() -> NodeBuilder {
         taints: Vec::new(),
         agent_version: String::new(),
         incarnation: String::new(),
+        boot_id: String::new(),
         simulated: true,
     };
     NodeBuilder { facts, gpus: 4, model: H100.to_string(), gpu_facts: None }

@@ -37,6 +37,7 @@ fn one_thread_simulates_two_thousand_nodes() {
         taints: Vec::new(),
         agent_version: String::new(),
         incarnation: String::new(),
+        boot_id: String::new(),
         simulated: true,
     };
     let config = SimulatedAgentsConfig {

@@ -246,6 +246,7 @@ fn node_facts(spec: NodeSpec) -> Result<NodeFacts, ApiError> {
         taints: spec.taints,
         agent_version: String::new(),
         incarnation: String::new(),
+        boot_id: String::new(),
         simulated: spec.simulated,
     })
 }

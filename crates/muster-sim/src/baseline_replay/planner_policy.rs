@@ -204,6 +204,7 @@ fn node_facts() -> NodeFacts {
         taints: Vec::new(),
         agent_version: String::new(),
         incarnation: String::new(),
+        boot_id: String::new(),
         simulated: true,
     }
 }

@@ -617,6 +617,7 @@ pub fn registration(name: &str, gpus: u32) -> Registration {
         taints: Vec::new(),
         agent_version: "simulated".to_string(),
         incarnation: String::new(),
+        boot_id: String::new(),
         simulated: true,
     }
 }
