@@ -124,6 +124,8 @@ pub struct SiteProgramsConfig {
     pub health_interval: Duration,
     /// The health program also runs after each attempt, before its resources are free again.
     pub health_after_job: bool,
+    /// Reboots the machine; `None` for `systemctl reboot`.
+    pub reboot: Option<PathBuf>,
 }
 
 impl Default for SiteProgramsConfig {
@@ -138,6 +140,7 @@ impl Default for SiteProgramsConfig {
             health_timeout: Duration::from_secs(60),
             health_interval: Duration::from_secs(300),
             health_after_job: false,
+            reboot: None,
         }
     }
 }
@@ -145,8 +148,12 @@ impl Default for SiteProgramsConfig {
 impl SiteProgramsConfig {
     /// An error names the setting of a program that may not run.
     fn check(&self) -> Result<(), AgentError> {
-        let settings =
-            [("agent.prolog", &self.prolog), ("agent.epilog", &self.epilog), ("agent.health_program", &self.health)];
+        let settings = [
+            ("agent.prolog", &self.prolog),
+            ("agent.epilog", &self.epilog),
+            ("agent.health_program", &self.health),
+            ("agent.reboot_program", &self.reboot),
+        ];
         for (setting, path) in settings {
             let checked = path.as_ref().map_or(Ok(()), |path| site_program::check(path));
             checked.map_err(|why| AgentError::SiteProgram { setting, why })?;

@@ -451,6 +451,16 @@ pub enum Report {
         #[serde(default)]
         incarnation: String,
     },
+    /// The node could not be rebooted as ordered. The agent tries again while the orders say so.
+    RebootFailed {
+        /// Name of the node.
+        node: String,
+        /// How the program failed, and what it wrote last.
+        why: String,
+        /// Incarnation of the reporting agent.
+        #[serde(default)]
+        incarnation: String,
+    },
     /// Readings of a GPU.
     GpuReading {
         /// Name of the node.
