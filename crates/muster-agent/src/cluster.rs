@@ -238,6 +238,7 @@ fn node_registration(group: &NodeGroup, layout: &NodeLayout, node: String, numbe
         agent_version: env!("CARGO_PKG_VERSION").to_string(),
         incarnation: String::new(),
         heartbeat_interval_ms: None,
+        boot_id: String::new(),
         simulated: true,
         node,
     }

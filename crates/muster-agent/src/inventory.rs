@@ -33,6 +33,7 @@ pub fn local_registration(node: &str, gpus: Vec<RegisteredGpu>) -> Result<Regist
         agent_version: env!("CARGO_PKG_VERSION").to_string(),
         incarnation: String::new(),
         heartbeat_interval_ms: None,
+        boot_id: String::new(),
     })
 }
 

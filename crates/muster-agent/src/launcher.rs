@@ -124,6 +124,8 @@ pub struct SiteProgramsConfig {
     pub health_interval: Duration,
     /// The health program also runs after each attempt, before its resources are free again.
     pub health_after_job: bool,
+    /// Reboots the machine; `None` for `systemctl reboot`.
+    pub reboot: Option<PathBuf>,
 }
 
 impl Default for SiteProgramsConfig {
@@ -138,6 +140,7 @@ impl Default for SiteProgramsConfig {
             health_timeout: Duration::from_secs(60),
             health_interval: Duration::from_secs(300),
             health_after_job: false,
+            reboot: None,
         }
     }
 }
@@ -145,8 +148,12 @@ impl Default for SiteProgramsConfig {
 impl SiteProgramsConfig {
     /// An error names the setting of a program that may not run.
     fn check(&self) -> Result<(), AgentError> {
-        let settings =
-            [("agent.prolog", &self.prolog), ("agent.epilog", &self.epilog), ("agent.health_program", &self.health)];
+        let settings = [
+            ("agent.prolog", &self.prolog),
+            ("agent.epilog", &self.epilog),
+            ("agent.health_program", &self.health),
+            ("agent.reboot_program", &self.reboot),
+        ];
         for (setting, path) in settings {
             let checked = path.as_ref().map_or(Ok(()), |path| site_program::check(path));
             checked.map_err(|why| AgentError::SiteProgram { setting, why })?;
@@ -277,6 +284,51 @@ fn probe_private_tmp(is_root: bool, wanted: bool) -> Result<(), String> {
     }
     let tried = std::thread::spawn(private_mounts::enter_new_namespace).join();
     tried.map_err(|_| "the probe ended early".to_string())?.map_err(|error| error.to_string())
+}
+
+/// One protection on this node, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtectionFinding {
+    pub protection: Protection,
+    /// The value of the node's label, `none` if it is not in force.
+    pub label: String,
+    /// Why it is not in force.
+    pub missing: Option<String>,
+    /// What a job can do without it.
+    pub consequence: &'static str,
+    /// The agent does not start without it.
+    pub is_required: bool,
+}
+
+/// The protections of this machine. They are tried in a cgroup of its own, so that an agent that runs is not disturbed.
+pub fn find_protections(config: &LauncherConfig) -> Result<Vec<ProtectionFinding>, AgentError> {
+    let protections = Protections::find(config, &format!("doctor-{}", std::process::id()))?;
+    if let Ok(base) = &protections.cgroup {
+        base.remove();
+    }
+    let finding = |protection: Protection| ProtectionFinding {
+        protection,
+        label: protections.label(protection),
+        missing: protections.missing(protection),
+        consequence: protection.consequence(),
+        is_required: config.require.contains(&protection),
+    };
+    Ok(Protection::ALL.map(finding).into())
+}
+
+/// The container runtime of this machine, or why there is none.
+pub fn find_container_runtime(config: &LauncherConfig) -> Result<PathBuf, String> {
+    let base = match config.use_cgroups {
+        true => CgroupBase::open(&format!("doctor-{}", std::process::id())),
+        false => Err(String::new()),
+    };
+    let host = HostFacts {
+        is_root: rustix::process::geteuid().is_root(),
+        has_cgroups: base.is_ok(),
+        is_pure_v2: base.as_ref().is_ok_and(|base| base.is_pure_v2),
+    };
+    base.iter().for_each(CgroupBase::remove);
+    container_runtime::find(&config.container_runtime, host).map(|runtime| runtime.program)
 }
 
 /// Decides how the attempts of this node are isolated.

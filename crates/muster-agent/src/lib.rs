@@ -36,7 +36,7 @@ mod task_launch;
 pub mod file_transfer;
 
 mod attempt_processes;
-mod site_program;
+pub mod site_program;
 
 mod attempt_dir;
 pub mod launcher;
@@ -56,6 +56,7 @@ pub mod reconciler;
 pub mod agent;
 mod agent_thread;
 mod health_program;
+mod reboot;
 
 pub mod runner;
 pub mod simulated;

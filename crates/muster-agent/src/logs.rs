@@ -119,7 +119,7 @@ pub(crate) fn punch_hole(file: &File, offset: u64, length: u64) -> rustix::io::R
 }
 
 /// Tries whether the file system of a directory can free a part of a file.
-pub(crate) fn probe_hole_punching(dir: &Path) -> io::Result<()> {
+pub fn probe_hole_punching(dir: &Path) -> io::Result<()> {
     let path = dir.join(format!(".hole-probe-{}", std::process::id()));
     let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&path)?;
     std::fs::remove_file(&path)?;

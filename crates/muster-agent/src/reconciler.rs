@@ -50,6 +50,8 @@ pub struct Reconciler<M> {
     attempts: BTreeMap<AttemptKey, TrackedAttempt>,
     /// The attempts that the previous agent left are tracked.
     has_tracked_leftovers: bool,
+    /// The newest orders want this boot of the node to end.
+    is_reboot_ordered: bool,
     /// How often this agent continued as a new incarnation.
     reincarnations: u32,
 }
@@ -98,6 +100,7 @@ impl<M: Machine> Reconciler<M> {
             renewed_at_boot_ms: None,
             attempts: BTreeMap::new(),
             has_tracked_leftovers: false,
+            is_reboot_ordered: false,
             reincarnations: 0,
         }
     }
@@ -156,6 +159,11 @@ impl<M: Machine> Reconciler<M> {
         }
     }
 
+    /// True if the node is to reboot now: this boot is to end, and nothing of any attempt is left.
+    pub fn is_reboot_due(&self) -> bool {
+        self.is_reboot_ordered && self.attempts.is_empty()
+    }
+
     pub fn machine(&self) -> &M {
         &self.machine
     }
@@ -200,6 +208,7 @@ impl<M: Machine> Reconciler<M> {
         // Orders for this incarnation prove that a leader has received its registration. That is as good as an
         // acknowledged heartbeat, and older than the orders, however long they were on the way.
         self.acknowledged_at_boot_ms = self.acknowledged_at_boot_ms.max(self.registered_at_boot_ms);
+        self.is_reboot_ordered = orders.reboot_from.as_ref() == Some(&self.config.boot_id);
         let is_first = !self.has_tracked_leftovers;
         self.track_leftover_attempts();
         let named: BTreeSet<_> = orders.attempts.iter().map(|order| (order.job.as_str(), order.attempt)).collect();
@@ -225,6 +234,7 @@ impl<M: Machine> Reconciler<M> {
         self.registered_at_boot_ms = None;
         self.attempts.clear();
         self.has_tracked_leftovers = false;
+        self.is_reboot_ordered = false;
     }
 
     /// Tracks the ordered attempt. A previous agent may already have launched any attempt of the first orders.

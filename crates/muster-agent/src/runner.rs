@@ -19,6 +19,7 @@ use crate::error::AgentError;
 use crate::health_program::{HealthProgram, HealthProgramConfig};
 use crate::launcher::LauncherConfig;
 use crate::machine::LinuxMachine;
+use crate::reboot::Rebooter;
 use crate::reconciler::{self, Reconciler};
 use crate::{inventory, proc};
 use rustix::fd::BorrowedFd;
@@ -86,6 +87,7 @@ impl Runner {
         labels.extend(config.labels);
         let registration = Registration {
             incarnation: incarnation.clone(),
+            boot_id: proc::boot_id()?,
             address: config.address,
             labels,
             rack: config.rack,
@@ -101,7 +103,8 @@ impl Runner {
         let reconciler = Reconciler::new(registration, repeat_interval_ms, machine)
             .with_look_interval(config.look_interval)
             .with_unkillable_after(unkillable_after_ms);
-        let runner_loop = RunnerLoop { reconciler, report_sink };
+        let rebooter = Rebooter::new(&config.node, &incarnation, programs.reboot, report_sink.clone());
+        let runner_loop = RunnerLoop { reconciler, rebooter, report_sink };
         let thread = AgentThread::start("runner", runner_loop).map_err(AgentError::ThreadSpawn)?;
         Ok(Runner { nodes, incarnation, thread, health_program: health_program.transpose()? })
     }
@@ -134,6 +137,7 @@ impl Agent for Runner {
 /// The reconciler of this machine, with its clocks and the report sink.
 struct RunnerLoop {
     reconciler: Reconciler<LinuxMachine>,
+    rebooter: Rebooter,
     report_sink: ReportSink,
 }
 
@@ -148,7 +152,11 @@ impl AgentLoop for RunnerLoop {
             }
             None => None,
         };
-        self.reconciler.reconcile(now, orders, &mut |report| (self.report_sink)(report))
+        let next_ms = self.reconciler.reconcile(now, orders, &mut |report| (self.report_sink)(report));
+        if self.reconciler.is_reboot_due() {
+            self.rebooter.reboot(now.monotonic_ms);
+        }
+        next_ms
     }
 
     fn events(&self) -> Option<BorrowedFd<'_>> {

@@ -72,7 +72,7 @@ impl AttemptPrograms {
 }
 
 /// Why a program may not be run as a site program.
-pub(crate) fn check(path: &Path) -> Result<(), String> {
+pub fn check(path: &Path) -> Result<(), String> {
     let refused = |why: &str| Err(format!("`{}` {why}", path.display()));
     if !path.is_absolute() {
         return refused("is not an absolute path");
@@ -83,10 +83,10 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
         return refused("is not an executable file; `chmod 755` makes it one");
     }
     if !belongs_to_root_or_agent(&file) {
-        return refused("belongs to another account; it must belong to root or to the account of the agent");
+        return refused("belongs to another account; it must belong to root or to the account that runs it");
     }
     if file.mode() & WRITABLE_BY_OTHERS != 0 {
-        return refused("is writable by others, who could run programs with the rights of the agent; `chmod go-w` it");
+        return refused("is writable by others, who could run programs with the rights of that account; `chmod go-w` it");
     }
     for dir in real.ancestors().skip(1) {
         let found = metadata(dir)?;
@@ -149,9 +149,33 @@ pub(crate) fn run(
     environment: &[(OsString, OsString)],
     interrupted: &mut dyn FnMut() -> Option<String>,
 ) -> Result<(), String> {
+    run_invocation(&Invocation { program, arguments: &[], user, environment }, interrupted).map(drop)
+}
+
+/// Runs a site program with arguments, as this process's account. Returns the last output of one that succeeds, in one
+/// line.
+pub fn run_with_arguments(
+    program: &SiteProgram,
+    arguments: &[&str],
+    environment: &[(OsString, OsString)],
+    interrupted: &mut dyn FnMut() -> Option<String>,
+) -> Result<String, String> {
+    run_invocation(&Invocation { program, arguments, user: None, environment }, interrupted)
+}
+
+/// One run of a site program.
+struct Invocation<'a> {
+    program: &'a SiteProgram,
+    arguments: &'a [&'a str],
+    user: Option<&'a JobUser>,
+    environment: &'a [(OsString, OsString)],
+}
+
+fn run_invocation(run: &Invocation, interrupted: &mut dyn FnMut() -> Option<String>) -> Result<String, String> {
+    let program = run.program;
     check(&program.path)?;
     let cannot_start = |error: io::Error| format!("`{}` cannot be started: {error}", program.path.display());
-    let (mut child, output) = spawn(program, user, environment).map_err(cannot_start)?;
+    let (mut child, output) = spawn(run).map_err(cannot_start)?;
     let mut output = LastOutput { pipe: Some(output), bytes: Vec::new() };
     let since = Instant::now();
     loop {
@@ -170,18 +194,15 @@ pub(crate) fn run(
     }
 }
 
-fn spawn(
-    program: &SiteProgram,
-    user: Option<&JobUser>,
-    environment: &[(OsString, OsString)],
-) -> io::Result<(Child, PipeReader)> {
+fn spawn(run: &Invocation) -> io::Result<(Child, PipeReader)> {
     let (reader, writer) = io::pipe()?;
     rustix::io::ioctl_fionbio(&reader, true)?;
-    let mut command = Command::new(&program.path);
-    command.env_clear().env("PATH", PATH).envs(environment.iter().map(|(name, value)| (name, value)));
+    let mut command = Command::new(&run.program.path);
+    command.args(run.arguments);
+    command.env_clear().env("PATH", PATH).envs(run.environment.iter().map(|(name, value)| (name, value)));
     command.current_dir("/").process_group(0);
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    if let Some(user) = user {
+    if let Some(user) = run.user {
         command.uid(user.uid).gid(user.gid); // Root's supplementary groups are dropped with it.
     }
     let mut retries = 0..BUSY_RETRIES;
@@ -195,9 +216,9 @@ fn spawn(
     }
 }
 
-fn outcome(status: ExitStatus, output: &LastOutput) -> Result<(), String> {
+fn outcome(status: ExitStatus, output: &LastOutput) -> Result<String, String> {
     match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(()),
+        (Some(0), _) => Ok(output.line()),
         (Some(code), _) => Err(output.appended_to(&format!("exit code {code}"))),
         (None, signal) => Err(output.appended_to(&format!("killed by signal {}", signal.unwrap_or_default()))),
     }
@@ -254,11 +275,15 @@ impl LastOutput {
 
     /// The reason with the output in one line.
     fn appended_to(&self, why: &str) -> String {
+        let line = self.line();
+        if line.is_empty() { why.to_string() } else { format!("{why}: {line}") }
+    }
+
+    /// The output in one line.
+    fn line(&self) -> String {
         let text = String::from_utf8_lossy(&self.bytes);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        let line: String =
-            lines.join("; ").chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-        if line.is_empty() { why.to_string() } else { format!("{why}: {line}") }
+        lines.join("; ").chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
     }
 }
 

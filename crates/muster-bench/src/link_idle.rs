@@ -186,6 +186,7 @@ fn registration(node: &str) -> Registration {
         agent_version: env!("CARGO_PKG_VERSION").to_string(),
         incarnation: incarnation(node),
         heartbeat_interval_ms: i64::try_from(HEARTBEAT_INTERVAL.as_millis()).ok(),
+        boot_id: String::new(),
         simulated: false,
     }
 }

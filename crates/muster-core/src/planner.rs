@@ -25,7 +25,7 @@ use draft::Draft;
 use order::{Order, QueueHead};
 
 pub use explain::dry_run::{DryRun, dry_run};
-pub use explain::holders::{DeviceHolder, holders};
+pub use explain::holders::{DeviceHolder, holders, holders_of_node};
 pub use explain::position::{Position, first_ahead, position};
 pub use explain::remedies::{Remedy, remedies};
 pub use explain::verdicts::Verdicts;

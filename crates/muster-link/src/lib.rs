@@ -20,6 +20,7 @@ mod tls;
 
 mod channel;
 
+pub mod check;
 pub mod enrolment;
 pub mod link;
 

@@ -20,6 +20,7 @@ enum Subject {
     Unkillable { job: String, attempt: u32 },
     End { job: String, attempt: u32 },
     NodeHealth,
+    Reboot,
     Gpu(u8),
     Heartbeat,
 }
@@ -34,6 +35,7 @@ impl Subject {
             Report::EpilogFailed { job, attempt, .. } => Subject::EpilogFailure { job: job.clone(), attempt: *attempt },
             Report::Unkillable { job, attempt, .. } => Subject::Unkillable { job: job.clone(), attempt: *attempt },
             Report::NodeHealth { .. } => Subject::NodeHealth,
+            Report::RebootFailed { .. } => Subject::Reboot,
             Report::GpuReading { gpu, .. } => Subject::Gpu(*gpu),
         }
     }

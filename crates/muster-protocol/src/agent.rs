@@ -57,6 +57,9 @@ pub struct Registration {
     /// Interval of its heartbeats; absent for an agent of an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_interval_ms: Option<i64>,
+    /// Id of the boot of the node's kernel. Empty for an agent of an earlier release.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
     /// True if the GPUs are simulated.
     #[serde(default)]
     pub simulated: bool,
@@ -132,6 +135,9 @@ pub struct Orders {
     /// Policy pools with GPUs on this node, with their settings for power, tuning and health checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolOrder>,
+    /// Reboot the node if this is the id of its boot, and no attempt is left on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reboot_from: Option<String>,
 }
 
 /// Age of orders. An agent never follows orders that are older than those it follows.
@@ -476,6 +482,16 @@ pub enum Report {
         /// How it failed, and what it wrote last; absent if the node is healthy.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
+        /// Incarnation of the reporting agent.
+        #[serde(default)]
+        incarnation: String,
+    },
+    /// The node could not be rebooted as ordered. The agent tries again while the orders say so.
+    RebootFailed {
+        /// Name of the node.
+        node: String,
+        /// How the program failed, and what it wrote last.
+        why: String,
         /// Incarnation of the reporting agent.
         #[serde(default)]
         incarnation: String,

@@ -151,6 +151,18 @@ pub struct Node {
     /// How its health program failed last; absent if the node is healthy or has no such program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_failure: Option<String>,
+    /// When the jobs that still run are stopped and queue again, RFC 3339; absent unless the node drains with a deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_deadline: Option<String>,
+    /// The same in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_deadline_ms: Option<i64>,
+    /// True if it reboots once it is empty, and then returns to service.
+    #[serde(default)]
+    pub reboots_when_idle: bool,
+    /// How the power program failed last for this node; absent if it succeeded or was not needed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_failure: Option<String>,
     /// True if its agent is connected.
     pub online: bool,
     /// True if it takes new jobs.
@@ -201,6 +213,96 @@ pub struct Node {
     /// GPUs of the node; only in the answer for a single node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<Gpu>,
+}
+
+/// How to drain a node. Everything is optional. A drain replaces what an earlier one said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DrainSpec {
+    /// Reason in a sentence, shown with the node; may be empty.
+    pub why: String,
+    /// After this time the jobs that still run are stopped, with their grace, and queue again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_seconds: Option<u64>,
+    /// Stop the running jobs now; they queue again.
+    pub requeue: bool,
+}
+
+/// The drain of a node, and what still runs on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeDrain {
+    /// Message for display.
+    pub message: String,
+    /// Name of the node.
+    pub node: String,
+    /// State of the node, as in the answer for the node.
+    pub state: String,
+    /// When the jobs that still run are stopped, RFC 3339; absent without a deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+    /// The same in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<i64>,
+    /// True if the node reboots once it is empty.
+    pub reboots_when_idle: bool,
+    /// Jobs with tasks on the node, the first to end first.
+    pub remaining: Vec<RemainingJob>,
+}
+
+/// A job that still has tasks on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RemainingJob {
+    /// Job id.
+    pub job_id: String,
+    /// Name of the job.
+    pub name: String,
+    /// Tenant of the job.
+    pub tenant_id: String,
+    /// User of the job.
+    pub user: String,
+    /// Phase of the job, for example `Running` or `Stopping`.
+    pub phase: String,
+    /// GPUs of this node that it holds, whole or in part.
+    pub gpus: u32,
+    /// Expected end, RFC 3339; absent without a runtime estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_end: Option<String>,
+    /// The same in Unix milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_end_ms: Option<i64>,
+    /// True if the expected end is a limit (time limit, stop order, deadline) and not a runtime estimate.
+    pub is_bound: bool,
+}
+
+/// How to fence a node. Everything is optional.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct FenceSpec {
+    /// Reason in a sentence, shown with the node; may be empty.
+    pub why: String,
+    /// Do not run the power program: the caller knows that nothing runs on the node any more.
+    pub skip_program: bool,
+}
+
+/// A use of the power program.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PowerSpec {
+    /// `status`, `on`, `off`, `reset` or `reboot`.
+    #[schema(example = "status")]
+    pub action: String,
+    /// Also if jobs run on the node.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// The power program has done what was asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PowerDone {
+    /// Message for display.
+    pub message: String,
+    /// Last output of the program, in one line.
+    pub output: String,
 }
 
 /// The state of a node on one axis.

@@ -7,7 +7,7 @@ use muster_agent::ReportSink;
 use muster_core::facts::command::{JobsOnGpu, TaskReport};
 use muster_core::gpu::device::{GpuFacts, GpuStatus, MigInstance, NumaFacts};
 use muster_core::objects::job;
-use muster_core::objects::node::{NodeFacts, Service, Sight};
+use muster_core::objects::node::{NodeFacts, PowerAction, Service, Sight};
 use muster_core::{Actor, Command, JobId, NodeId, State, Timestamp};
 use muster_protocol::agent::{Exit, INVALID_JOB, Registration, Report};
 use tracing::{debug, warn};
@@ -70,6 +70,12 @@ impl HeartbeatMonitor {
                 let is_news =
                     failure.is_some() || known.health_failure.is_some() || known.state.service.status != Service::Ready;
                 (is_current && is_news).then_some(Command::ReportHealth { node, failure })
+            }
+            Report::RebootFailed { why, incarnation, .. } => {
+                let is_current = state.nodes.get(&node)?.facts.incarnation == incarnation;
+                let failure = Some(format!("by its agent: {why}"));
+                let attempts = Vec::new();
+                is_current.then_some(Command::ReportPower { node, action: PowerAction::Reboot, failure, attempts })
             }
             Report::GpuReading { gpu, temperature_c, errors, last_error, .. } => {
                 let reading = GpuHealthReading { gpu, temperature_c, errors, last_error };
@@ -228,6 +234,7 @@ pub fn node_facts(registration: Registration) -> NodeFacts {
         agent_version: registration.agent_version,
         incarnation: registration.incarnation,
         heartbeat_interval_ms: registration.heartbeat_interval_ms,
+        boot_id: registration.boot_id,
         simulated: registration.simulated,
     }
 }

@@ -4,6 +4,7 @@
 //! over variables with compatibility names, those over the file, and the file over the defaults. The rest of the server
 //! sees only the resolved [`Config`]. Nothing is opened or created here but the configuration file.
 
+mod example;
 mod file;
 mod keys;
 mod launcher;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use muster_core::Settings;
 use serde::Serialize;
 
+pub use example::commented_keys;
 use merged::MergedConfig;
 pub(crate) use muster_core::nearest::nearest;
 pub use problem::{ConfigError, FilePosition, Problem, ProblemKind, ValueSource};
@@ -57,6 +59,7 @@ pub struct Config {
     pub agent: AgentConfig,
     pub agent_link: AgentLinkConfig,
     pub silence: SilenceConfig,
+    pub power: PowerConfig,
     pub metrics: MetricsConfig,
     pub log: LogConfig,
     pub telemetry: TelemetryConfig,
@@ -192,6 +195,15 @@ pub struct SilenceConfig {
     pub suspect_after_ms: i64,
     pub suspect_margin_ms: i64,
     pub unreachable_after_ms: i64,
+}
+
+/// The power program of the site.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PowerConfig {
+    pub program: Option<PathBuf>,
+    pub timeout_ms: i64,
+    /// Unreachable nodes with jobs that may be requeued are fenced by the program.
+    pub fences: bool,
 }
 
 /// How metrics are served.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use muster_agent::Agent;
 use muster_core::gpu::gpu_share::{Share, ShareMode};
 use muster_core::objects::job::{Attempt, Job, Mount, NodeReport, PlacedTask, StopCause};
-use muster_core::objects::node::{NodeFacts, NodeStatus, Sight};
+use muster_core::objects::node::{Node, NodeFacts, NodeStatus, Sight};
 use muster_core::objects::policy::rules::{Fact, Pool};
 use muster_core::{Event, JobId, NodeId, State};
 use muster_protocol::agent::{
@@ -263,6 +263,7 @@ impl OrderTracker {
             // Its agent may have restarted, and then it has no orders.
             Event::NodeRegistered { node, .. } => BTreeSet::from([node.clone()]),
             Event::NodeStateChanged { node, status: NodeStatus::Ready, .. }
+            | Event::NodeServiceChanged { node, .. }
             | Event::NodeSightChanged { node, sight: Sight::Seen, .. } => BTreeSet::from([node.clone()]),
             _ => BTreeSet::new(),
         }
@@ -282,6 +283,7 @@ pub fn orders(state: &State, node: &NodeId, leader_epoch: LeaderEpoch) -> Orders
         generation: state.seq,
         attempts: open.map(|(job, attempt)| attempt_order(state, job, attempt, node)).collect(),
         pools: pool_orders(state, node),
+        reboot_from: state.nodes.get(node).and_then(Node::due_reboot).map(|reboot| reboot.boot_id.clone()),
     }
 }
 

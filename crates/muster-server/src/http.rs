@@ -36,6 +36,7 @@ mod why;
 mod allocations;
 mod audit;
 mod cluster;
+mod drains;
 mod events;
 mod gpus;
 mod health;
@@ -44,6 +45,7 @@ mod join_tokens;
 mod moves;
 mod nodes;
 mod policies;
+mod power;
 mod scrape;
 mod shadow;
 pub(crate) mod tenants;
@@ -82,6 +84,7 @@ use crate::identity::{Authenticator, Caller};
 use crate::link::LinkAddress;
 use crate::log_source::LogSource;
 use crate::metrics::EventCounters;
+use crate::power::PowerControl;
 use crate::policies::{Interpreter, PolicyCallMetrics};
 use crate::readings::Readings;
 use crate::round_stats::RoundStats;
@@ -138,6 +141,8 @@ pub struct AppStateInner {
     pub interpreter: Option<Arc<dyn Interpreter>>,
     /// Permits of submissions that wait for policies at the same time.
     pub admission_slots: Arc<Semaphore>,
+    /// Controls the power of nodes. `None` if the site has no power program.
+    pub power: Option<Arc<dyn PowerControl>>,
     /// Policies on trial beside the active ones.
     pub shadow: Arc<Shadow>,
     /// Where agents of other machines connect. `None` if this server has no agent link.
@@ -259,10 +264,14 @@ fn api_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(nodes::register, nodes::list))
         .routes(routes!(nodes::get, nodes::change, nodes::remove))
         .routes(routes!(join_tokens::create))
-        .routes(routes!(nodes::drain))
+        .routes(routes!(drains::drain))
+        .routes(routes!(drains::read))
+        .routes(routes!(drains::reboot))
+        .routes(routes!(nodes::resume))
         .routes(routes!(nodes::undrain))
         .routes(routes!(nodes::hold))
-        .routes(routes!(nodes::fence))
+        .routes(routes!(power::fence))
+        .routes(routes!(power::control))
         .routes(routes!(gpus::list))
         .routes(routes!(gpus::get, gpus::change, gpus::remove))
         .routes(routes!(gpus::set_health))

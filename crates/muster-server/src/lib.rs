@@ -33,6 +33,7 @@ pub mod agents;
 pub mod dispatch;
 pub mod exec_source;
 pub mod log_source;
+pub mod power;
 pub mod readings;
 pub mod silence;
 

@@ -78,6 +78,7 @@ pub(crate) fn reporting_node(report: &Report) -> &str {
         | Report::EpilogFailed { node, .. }
         | Report::Unkillable { node, .. }
         | Report::NodeHealth { node, .. }
+        | Report::RebootFailed { node, .. }
         | Report::GpuReading { node, .. } => node,
     }
 }

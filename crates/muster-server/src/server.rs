@@ -30,6 +30,7 @@ use crate::http::{self, AllowedOrigins, AppState, AppStateInner, RateLimiter};
 use crate::link::{LinkListener, RemoteAgents, RemoteLogs, RemotePrograms};
 use crate::log_source::{DataFolderLogs, LogRouter, LogSource};
 use crate::planner::Planner;
+use crate::power::{PowerControl, PowerKeeper, PowerProgram, PowerSchedule};
 use crate::policies::{Interpreter, MeteredInterpreter, PolicyCallMetrics};
 use crate::readings::Readings;
 use crate::round_stats::RoundStats;
@@ -215,6 +216,7 @@ fn app_state(
         whatif_replay: adapters.whatif_replay,
         interpreter: adapters.interpreter,
         admission_slots: http::admission_slots(),
+        power: threads.power.clone(),
         shadow: threads.shadow.clone(),
         agent_link: None,
         stopping,
@@ -229,6 +231,7 @@ struct ServerThreads {
     receiver: Arc<ReportReceiver>,
     logs: Arc<dyn LogSource>,
     programs: Arc<ExecRouter>,
+    power: Option<Arc<dyn PowerControl>>,
     shadow: Arc<Shadow>,
     stop: Arc<AtomicBool>,
     engine_exit: oneshot::Receiver<EngineExit>,
@@ -259,6 +262,11 @@ impl ServerThreads {
         let remote_agents = link.map(|link| RemoteAgents::new(link.connections.clone()));
         agents.extend(remote_agents.map(|remote| Box::new(remote) as Box<dyn Agent>));
         let stop = Arc::new(AtomicBool::new(false));
+        let power = power_control(config, &stop)?;
+        let power_keeper = power.clone().map(|control| {
+            let schedule = Mutex::new(PowerSchedule::new(config.power.fences));
+            Arc::new(PowerKeeper { control, schedule, cluster: cluster.clone(), clock: clock.clone() })
+        });
         let rounds = Arc::new(RoundStats::default());
         let (to_planner, planner_feed) = mpsc::channel();
         let (to_forecaster, states) = mpsc::sync_channel(1);
@@ -306,7 +314,7 @@ impl ServerThreads {
             journal.declare_holder_dead(former);
         }
         let (stopping, watched) = (stop.clone(), receiver.clone());
-        let threads = vec![
+        let mut threads = vec![
             spawn_thread("planner", move || planner.run())?,
             spawn_thread("forecaster", move || forecaster.run())?,
             spawn_thread("shadow", move || shadow_evaluator.run())?,
@@ -314,7 +322,23 @@ impl ServerThreads {
             spawn_thread("node-timeouts", move || watch_silent_nodes(&watched, &stopping))?,
             spawn_thread("engine", move || drop(exited.send(engine_loop.run(journal))))?,
         ];
-        Ok(ServerThreads { cluster, rounds, readings, receiver, logs, programs, shadow, stop, engine_exit, threads })
+        if let Some(keeper) = power_keeper {
+            let stopping = stop.clone();
+            threads.push(spawn_thread("power-control", move || keeper.run(&stopping))?);
+        }
+        Ok(ServerThreads {
+            cluster,
+            rounds,
+            readings,
+            receiver,
+            logs,
+            programs,
+            power,
+            shadow,
+            stop,
+            engine_exit,
+            threads,
+        })
     }
 }
 
@@ -517,6 +541,13 @@ fn exec_router(
     ExecRouter(
         [Some(own), remote.map(|remote| Arc::new(remote) as Arc<dyn ExecSource>)].into_iter().flatten().collect(),
     )
+}
+
+/// The power program of the site, if there is one.
+fn power_control(config: &Config, stop: &Arc<AtomicBool>) -> Result<Option<Arc<dyn PowerControl>>, StartError> {
+    let Some(path) = config.power.program.clone() else { return Ok(None) };
+    let program = PowerProgram::new(path, config.power.timeout_ms, stop.clone()).map_err(StartError::PowerProgram)?;
+    Ok(Some(Arc::new(program)))
 }
 
 fn watch_silent_nodes(receiver: &ReportReceiver, stop: &AtomicBool) {

@@ -40,6 +40,9 @@ pub enum StartError {
     /// The first administrator token could not be created or written.
     #[error(transparent)]
     FirstToken(#[from] identity::BootstrapError),
+    /// The power program may not be run.
+    #[error("`nodes.power_program` names a program that the server does not run: {0}")]
+    PowerProgram(String),
     /// The operating system refuses a thread, a timer or random numbers.
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),

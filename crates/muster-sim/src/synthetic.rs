@@ -188,6 +188,7 @@ pub fn node_facts(index: usize) -> NodeFacts {
         agent_version: String::new(),
         incarnation: String::new(),
         heartbeat_interval_ms: None,
+        boot_id: String::new(),
         simulated: true,
     }
 }

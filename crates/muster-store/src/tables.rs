@@ -168,6 +168,7 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
         | Event::AttemptSignalled { .. }
         | Event::AttemptUnkillable { .. }
         | Event::NodeHealthChanged { .. }
+        | Event::NodePowerReported { .. }
         | Event::CheckpointSaved { .. }
         | Event::StartForecast { .. }
         | Event::PlanAdopted { .. } => Vec::new(),
@@ -188,7 +189,7 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
             nodes::labelled(node, (labels.as_ref(), taints.as_ref()), *at)
         }
         Event::NodeStateChanged { node, status, by, why, at } => nodes::state_changed(node, *status, (by, why), *at),
-        Event::NodeServiceChanged { node, service, by, why, at } => {
+        Event::NodeServiceChanged { node, service, by, why, at, .. } => {
             nodes::service_changed(node, *service, (by, why), *at)
         }
         Event::NodeSightChanged { node, sight, by, why, at, .. } => nodes::sight_changed(node, *sight, (by, why), *at),

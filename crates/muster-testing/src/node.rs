@@ -28,6 +28,7 @@ pub fn node() -> NodeBuilder {
         agent_version: String::new(),
         incarnation: String::new(),
         heartbeat_interval_ms: None,
+        boot_id: String::new(),
         simulated: true,
     };
     NodeBuilder { facts, gpus: 4, model: H100.to_string(), gpu_facts: None }

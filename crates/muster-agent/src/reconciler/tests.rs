@@ -94,11 +94,13 @@ fn orders(generation: u64, attempts: &[AttemptOrder]) -> Orders {
     Orders {
         node: "n1".to_string(),
         incarnation: String::new(),
+        boot_id: String::new(),
         epoch: 1,
         generation,
         attempts: attempts.to_vec(),
         nonce: 0,
         pools: Vec::new(),
+        reboot_from: None,
     }
 }
 

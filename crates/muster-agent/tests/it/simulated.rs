@@ -38,6 +38,7 @@ fn one_thread_simulates_two_thousand_nodes() {
         agent_version: String::new(),
         incarnation: String::new(),
         heartbeat_interval_ms: None,
+        boot_id: String::new(),
         simulated: true,
     };
     let config = SimulatedAgentsConfig {

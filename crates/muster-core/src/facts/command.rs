@@ -14,7 +14,7 @@ use crate::gpu::device::GpuStatus;
 use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::enrolment::JoinToken;
 use crate::objects::job::{Exit, JobSpec, Outcome};
-use crate::objects::node::{NodeFacts, NodeStatus, Sight};
+use crate::objects::node::{NodeFacts, NodeStatus, PowerAction, Sight};
 use crate::objects::policy::{JobAnswer, PolicyBundle, PolicyScope, RetryAnswer, TenantLimit};
 use crate::objects::settings::Settings;
 use crate::objects::start_range::StartRange;
@@ -148,6 +148,31 @@ pub enum Command {
         node: NodeId,
         status: NodeStatus,
         why: String,
+    },
+    /// Drain a node, and say what follows: a deadline, a reboot. Replaces what an earlier drain said.
+    DrainNode {
+        node: NodeId,
+        why: String,
+        /// After this time the jobs that still run are stopped and queue again; 0 stops them now.
+        deadline_ms: Option<i64>,
+        /// Reboot the node once it is empty, and return it to service then.
+        reboot: bool,
+    },
+    /// Run the power program for a node. The server does so once this is in the audit log.
+    ControlPower {
+        node: NodeId,
+        action: PowerAction,
+        /// Also if jobs run on the node.
+        force: bool,
+    },
+    /// The power program has run for a node.
+    ReportPower {
+        node: NodeId,
+        action: PowerAction,
+        /// How it failed; `None` if it is done and confirmed.
+        failure: Option<String>,
+        /// Attempts that existed when the program started: a confirmed fence proves that they have ended.
+        attempts: Vec<(JobId, u32)>,
     },
     /// The leader hears a node, or has not heard it for a while.
     SetNodeSight {
@@ -435,6 +460,9 @@ impl Command {
             Command::ChangeTenant { id, .. } => ("tenant.change", id.to_string()),
             Command::DeleteTenant { id } => ("tenant.delete", id.to_string()),
             Command::SetNodeState { node, .. } => ("node.state", node.to_string()),
+            Command::DrainNode { node, reboot: false, .. } => ("node.drain", node.to_string()),
+            Command::DrainNode { node, reboot: true, .. } => ("node.reboot", node.to_string()),
+            Command::ControlPower { node, action, .. } => ("node.power", format!("{node} ({})", action.as_str())),
             // By a simulated person only: the leader acts as the system.
             Command::SetNodeSight { node, .. } => ("node.sight", node.to_string()),
             Command::RemoveNode { node } => ("node.remove", node.to_string()),
@@ -471,6 +499,7 @@ impl Command {
             | Command::AdoptPlan { .. }
             | Command::ReportTask { .. }
             | Command::ReportHealth { .. }
+            | Command::ReportPower { .. }
             | Command::NoteRefusal { .. }
             | Command::NoteForecast { .. }
             | Command::NoteWaits { .. }

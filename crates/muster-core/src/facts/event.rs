@@ -17,7 +17,7 @@ use crate::objects::charge::HeldResources;
 use crate::objects::demand::Demand;
 use crate::objects::enrolment::JoinToken;
 use crate::objects::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, SelfFence, StopCause};
-use crate::objects::node::{NodeFacts, NodeStatus, Service, Sight};
+use crate::objects::node::{Drain, NodeFacts, NodeStatus, PowerAction, Service, Sight};
 use crate::objects::policy::{BundleVersion, JobAnswer, RetryAnswer, TenantLimit};
 use crate::objects::score::Score;
 use crate::objects::settings::Settings;
@@ -291,6 +291,9 @@ pub enum Event {
         service: Service,
         by: String,
         why: String,
+        /// What follows a drain.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        drain: Option<Box<Drain>>,
         at: Timestamp,
     },
     /// A node fell silent, was fenced, or is heard again.
@@ -308,6 +311,15 @@ pub enum Event {
     NodeHealthChanged {
         node: NodeId,
         /// How it failed; `None` if the node is healthy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+        at: Timestamp,
+    },
+    /// The power program failed for a node, or succeeds again, or has confirmed a reboot.
+    NodePowerReported {
+        node: NodeId,
+        action: PowerAction,
+        /// How it failed; `None` if it is done and confirmed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
         at: Timestamp,
@@ -538,6 +550,7 @@ impl Event {
             Event::NodeServiceChanged { .. } => "NodeServiceChanged",
             Event::NodeSightChanged { .. } => "NodeSightChanged",
             Event::NodeHealthChanged { .. } => "NodeHealthChanged",
+            Event::NodePowerReported { .. } => "NodePowerReported",
             Event::NodeRemoved { .. } => "NodeRemoved",
             Event::GpuHealthChanged { .. } => "GpuHealthChanged",
             Event::GpuPartitioned { .. } => "GpuPartitioned",

@@ -190,6 +190,9 @@ pub enum Reason {
         node: NodeId,
         /// Last report of the node.
         since: Timestamp,
+        /// How the power program failed to fence the node, if it did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        power_failure: Option<String>,
     },
     /// Its attempt is on a node that is silent, and ends there by its self-fence deadline.
     FencePending {
@@ -198,6 +201,9 @@ pub enum Reason {
         since: Timestamp,
         /// When the attempt has provably ended and the job is requeued.
         ends_at: Timestamp,
+        /// How the power program failed to fence the node, if it did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        power_failure: Option<String>,
     },
     /// Processes of its attempt survive SIGKILL, so the attempt keeps its resources.
     Unkillable {
@@ -402,16 +408,18 @@ impl Reason {
                     stops_at.utc()
                 )
             }
-            Reason::LostNode { node, since } => format!(
+            Reason::LostNode { node, since, power_failure } => format!(
                 "node `{node}` has been silent since {}, and the job may still run there; it goes on when the node \
-                 returns, and ends when an operator confirms that nothing runs there (`muster node fence {node}`)",
-                since.utc()
-            ),
-            Reason::FencePending { node, since, ends_at } => format!(
-                "node `{node}` has been silent since {}; the job goes on if the node returns before its self-fence \
-                 deadline, and is requeued elsewhere at {}",
+                 returns, and ends when an operator confirms that nothing runs there (`muster node fence {node}`){}",
                 since.utc(),
-                ends_at.utc()
+                power_failure_text(power_failure.as_deref())
+            ),
+            Reason::FencePending { node, since, ends_at, power_failure } => format!(
+                "node `{node}` has been silent since {}; the job goes on if the node returns before its self-fence \
+                 deadline, and is requeued elsewhere at {}{}",
+                since.utc(),
+                ends_at.utc(),
+                power_failure_text(power_failure.as_deref())
             ),
             Reason::Unkillable { node, processes, since } => format!(
                 "processes of the job survive SIGKILL on node `{node}` since {}, so it keeps its resources: {processes}; it \
@@ -486,6 +494,10 @@ fn many(count: u64, what: &str) -> String {
 
 fn are(count: u64) -> &'static str {
     if count == 1 { "is" } else { "are" }
+}
+
+fn power_failure_text(why: Option<&str>) -> String {
+    why.map(|why| format!("; the power program could not fence the node: {why}")).unwrap_or_default()
 }
 
 fn list(jobs: &[JobId]) -> String {

@@ -1,5 +1,7 @@
 //! Nodes: hardware facts, schedulable state, labels, GPU health, and the leases on each GPU.
 
+mod drain;
+mod power;
 mod status;
 
 use std::collections::BTreeMap;
@@ -15,6 +17,8 @@ use crate::ids::{JobId, NodeId};
 use crate::objects::job::PlacedTask;
 use crate::time::Timestamp;
 
+pub use drain::{Drain, Reboot};
+pub use power::{PowerAction, PowerFailure};
 pub(crate) use status::Axis;
 pub use status::{NodeState, NodeStatus, Recorded, Service, Sight};
 
@@ -54,6 +58,12 @@ pub struct Node {
     /// Its health program failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_failure: Option<HealthFailure>,
+    /// What follows its drain; `None` unless it drains.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Box<Drain>>,
+    /// The power program failed last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_failure: Option<Box<PowerFailure>>,
     /// Time of the last placement on this node.
     #[serde(default)]
     pub placed_at: Timestamp,
@@ -180,6 +190,9 @@ pub struct NodeFacts {
     /// Interval of the heartbeats of its agent, if the agent told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_interval_ms: Option<i64>,
+    /// Id of the boot of its kernel; empty if the agent does not report it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
     #[serde(default)]
     pub simulated: bool,
 }
@@ -188,6 +201,12 @@ impl Node {
     /// True if new work may be placed on this node.
     pub fn is_schedulable(&self) -> bool {
         self.status() == NodeStatus::Ready && !self.declared
+    }
+
+    /// The reboot that is due: an operator ordered it, and no job holds anything of the node any more.
+    pub fn due_reboot(&self) -> Option<&Reboot> {
+        let reboot = self.drain.as_ref().and_then(|drain| drain.reboot.as_ref());
+        reboot.filter(|reboot| self.jobs.is_empty() && reboot.boot_id == self.facts.boot_id)
     }
 
     /// The one word for its state.

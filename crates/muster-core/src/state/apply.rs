@@ -19,7 +19,9 @@ use crate::objects::charge::Charge;
 use crate::objects::job::{
     Attempt, Dependency, Exit, Job, JobSpec, NodeReport, Outcome, Phase, PlacedTask, StopCause, Stopping, Unkillable,
 };
-use crate::objects::node::{HealthFailure, Node, NodeFacts, NodeState, NodeStatus, OperatorLabels, Recorded};
+use crate::objects::node::{
+    HealthFailure, Node, NodeFacts, NodeState, NodeStatus, OperatorLabels, PowerAction, PowerFailure, Recorded,
+};
 use crate::objects::tenant::TenantConfig;
 use crate::state::gang::{hold_port, release_port};
 use crate::state::policies::{AttemptEnd, pools_of};
@@ -148,11 +150,17 @@ impl State {
             }
             Event::NodeStateChanged { node, status, by, why, at } => {
                 let single = Recorded { status: *status, by: by.clone(), why: why.clone(), since: *at };
-                self.change_node(node, *at, |node| node.state = NodeState::of_single_status(single));
+                self.change_node(node, *at, |node| {
+                    node.state = NodeState::of_single_status(single);
+                    node.drain = None;
+                });
             }
-            Event::NodeServiceChanged { node, service, by, why, at } => {
+            Event::NodeServiceChanged { node, service, by, why, drain, at } => {
                 let service = Recorded { status: *service, by: by.clone(), why: why.clone(), since: *at };
-                self.change_node(node, *at, |node| node.state.service = service);
+                self.change_node(node, *at, |node| {
+                    node.state.service = service;
+                    node.drain = drain.clone();
+                });
             }
             Event::NodeSightChanged { node, sight, silent_since, by, why, at } => {
                 self.change_node(node, *at, |node| {
@@ -166,6 +174,9 @@ impl State {
             Event::NodeHealthChanged { node, failure, at } => {
                 let failure = failure.clone().map(|why| HealthFailure { why, since: *at });
                 self.change_node(node, *at, |node| node.health_failure = failure);
+            }
+            Event::NodePowerReported { node, action, failure, at } => {
+                self.change_node(node, *at, |node| note_power(node, *action, failure.as_deref(), *at));
             }
             Event::NodeRemoved { node, at } => self.remove_node(node, *at),
             Event::GpuHealthChanged {
@@ -732,6 +743,18 @@ pub(super) fn time_limit_end(job: &Job) -> Option<Timestamp> {
     Some(job.attempt()?.started_at?.plus(job.spec.time_limit_ms?))
 }
 
+fn note_power(node: &mut Node, action: PowerAction, failure: Option<&str>, at: Timestamp) {
+    let earlier = node.power_failure.as_ref().filter(|known| known.action == action).map_or(0, |known| known.times);
+    node.power_failure = failure.map(|why| {
+        let times = earlier.saturating_add(1);
+        Box::new(PowerFailure { action, why: why.to_string(), times, since: at })
+    });
+    let reboot = node.drain.as_mut().and_then(|drain| drain.reboot.as_mut());
+    if let Some(reboot) = reboot.filter(|_| action == PowerAction::Reboot && failure.is_none()) {
+        reboot.confirmed = true;
+    }
+}
+
 fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
     Node {
         id: id.clone(),
@@ -752,6 +775,8 @@ fn new_node(id: &NodeId, facts: &NodeFacts, at: Timestamp) -> Node {
         memory_mib_held: 0,
         jobs: BTreeSet::new(),
         health_failure: None,
+        drain: None,
+        power_failure: None,
         placed_at: Timestamp(0),
         pools: Vec::new(),
     }

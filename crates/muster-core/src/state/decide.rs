@@ -8,8 +8,10 @@ use crate::facts::refusal::Refusal;
 use crate::ids::GpuId;
 use crate::state::State;
 use crate::state::decision::Decision;
+use crate::state::drain::DrainRequest;
 use crate::state::node_state::Silence;
 use crate::state::nodes::HealthUpdate;
+use crate::state::power::PowerReport;
 use crate::time::Timestamp;
 
 /// Characters of an act or its object that the audit log keeps. Only the path of a refused request may be longer.
@@ -36,6 +38,15 @@ impl State {
             }
             Command::RemoveGpu { node, gpu } => self.decide_remove_gpu(by, node, *gpu, now),
             Command::SetNodeState { node, status, why } => self.decide_node_state(by, node, *status, why, now),
+            Command::DrainNode { node, why, deadline_ms, reboot } => {
+                let request = DrainRequest { why, deadline_ms: *deadline_ms, reboot: *reboot };
+                self.decide_drain(by, node, &request, now)
+            }
+            Command::ControlPower { node, action, force } => self.decide_control_power(node, *action, *force),
+            Command::ReportPower { node, action, failure, attempts } => {
+                let report = PowerReport { action: *action, failure: failure.as_deref(), attempts };
+                self.decide_power_report(node, &report, now)
+            }
             Command::SetNodeSight { node, sight, silent_ms, fenced } => {
                 self.decide_node_sight(node, *sight, &Silence { ms: *silent_ms, fenced }, now)
             }

@@ -27,16 +27,16 @@ pub(super) struct Silence<'a> {
 }
 
 /// A change of sight.
-struct SightChange<'a> {
-    node: &'a NodeId,
-    sight: Sight,
-    silent_since: Option<Timestamp>,
-    by: String,
-    why: String,
+pub(super) struct SightChange<'a> {
+    pub node: &'a NodeId,
+    pub sight: Sight,
+    pub silent_since: Option<Timestamp>,
+    pub by: String,
+    pub why: String,
 }
 
 impl SightChange<'_> {
-    fn event(self, at: Timestamp) -> Event {
+    pub fn event(self, at: Timestamp) -> Event {
         let SightChange { node, sight, silent_since, by, why } = self;
         Event::NodeSightChanged { node: node.clone(), sight, silent_since, by, why, at }
     }
@@ -72,11 +72,11 @@ impl State {
         why: &str,
         now: Timestamp,
     ) -> Result<Decision, Refusal> {
-        let state = &self.node(id)?.state;
+        let Node { state, drain, .. } = self.node(id)?;
         let mut events = Vec::new();
-        if (state.service.status, state.service.why.as_str()) != (service, why) {
+        if (state.service.status, state.service.why.as_str(), drain.is_some()) != (service, why, false) {
             let (node, by, why) = (id.clone(), by.name.clone(), why.to_string());
-            events.push(Event::NodeServiceChanged { node, service, by, why, at: now });
+            events.push(Event::NodeServiceChanged { node, service, by, why, drain: None, at: now });
         }
         if service == Service::Ready && state.sight.status == Sight::Fenced {
             // The next heartbeat of its agent makes it `Seen`. Until then nothing may be placed on it.
@@ -91,7 +91,7 @@ impl State {
     pub(super) fn drained(&self, id: &NodeId, why: String, now: Timestamp) -> Option<Event> {
         let is_ready = self.nodes.get(id)?.state.service.status == Service::Ready;
         let (node, service, by) = (id.clone(), Service::Draining, Actor::system().name);
-        is_ready.then_some(Event::NodeServiceChanged { node, service, by, why, at: now })
+        is_ready.then_some(Event::NodeServiceChanged { node, service, by, why, drain: None, at: now })
     }
 
     /// The health program of a node has run. A failure drains the node. A success returns it only if the settings say so,
@@ -114,7 +114,7 @@ impl State {
             None if self.settings.health_resumes && is_drained_by_health(node) => {
                 let (by, why) = (Actor::system().name, "health program succeeded".to_string());
                 let (node, service) = (id.clone(), Service::Ready);
-                events.push(Event::NodeServiceChanged { node, service, by, why, at: now });
+                events.push(Event::NodeServiceChanged { node, service, by, why, drain: None, at: now });
             }
             _ => {}
         }
@@ -212,7 +212,7 @@ impl State {
     }
 
     /// End the chosen parts of attempts on a node. When their processes ended is unknown.
-    fn end_parts(
+    pub(super) fn end_parts(
         &self,
         id: &NodeId,
         is_chosen: impl Fn(&Job) -> bool,
@@ -233,6 +233,6 @@ fn is_drained_by_health(node: &Node) -> bool {
     service.status == Service::Draining && service.by == Actor::system().name && service.why.starts_with(HEALTH_DRAIN)
 }
 
-fn has_open_part(job: &Job, node: &NodeId) -> bool {
+pub(super) fn has_open_part(job: &Job, node: &NodeId) -> bool {
     job.attempt().is_some_and(|attempt| attempt.has_open_part(node))
 }

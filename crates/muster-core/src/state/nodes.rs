@@ -33,7 +33,7 @@ pub(super) struct HealthUpdate<'a> {
 impl State {
     pub(super) fn decide_register(&self, id: &NodeId, facts: &NodeFacts, now: Timestamp) -> Result<Decision, Refusal> {
         check_facts(facts)?;
-        let reported = &facts.gpus;
+        let (reported, boot_id) = (&facts.gpus, facts.boot_id.clone());
         let facts = self.with_known_indexes(id, facts)?;
         // Before the registration, which may shorten the list of devices.
         let mut events = self.device_health_after(id, reported, now);
@@ -43,6 +43,7 @@ impl State {
             events.insert(0, registered);
         }
         events.extend(self.node_registered_again(id, now));
+        events.extend(self.node_rebooted(id, &boot_id, now));
         Ok(Decision::done(events))
     }
 

@@ -20,6 +20,7 @@ impl State {
         let due = self.queue.due(now).filter(|job| self.failure_of(*job).is_none());
         events.extend(due.map(|job| Event::JobWoken { job, at: now }));
         self.stop_overdue(now, &mut events);
+        self.stop_at_drain_deadlines(now, &mut events);
         self.end_old_claims(now, &mut events);
         self.close_old_windows(now, &mut events);
         self.end_cooling(now, &mut events);

@@ -316,6 +316,12 @@ pub(super) const KEYS: &[Key] = &[
         "false",
         "whether the health program also runs after each attempt, before its resources are free again",
     ),
+    key(
+        "agent.reboot_program",
+        ValueKind::Text,
+        "",
+        "program that reboots this node when it is idle (`muster node reboot`); if empty, `systemctl reboot`",
+    ),
     // Silent and unhealthy nodes.
     key(
         "nodes.health_resume",
@@ -363,6 +369,21 @@ pub(super) const KEYS: &[Key] = &[
          and queued again; 0s never",
     ),
     key("nodes.fence_margin", ValueKind::Duration, "5s", "further time until a self-fence counts as proven"),
+    key(
+        "nodes.power_program",
+        ValueKind::Text,
+        "",
+        "program on the servers that controls the power of nodes: `PROGRAM status|fence|reset|reboot|off|on NODE`; exit code 0 \
+         means done and confirmed",
+    ),
+    key("nodes.power_timeout", ValueKind::Duration, "1m", "time limit of the power program"),
+    key(
+        "nodes.fence_with_program",
+        ValueKind::Bool,
+        "false",
+        "whether unreachable nodes with jobs of `on_node_lost: requeue` are fenced by the power program, so that these jobs \
+         queue again at once",
+    ),
     // The database of journal, savepoints and tables.
     key("database.url", ValueKind::Url, "", "`postgres://…` or `sqlite:PATH`; if empty, SQLite in the data folder"),
     key("database.host", ValueKind::Text, "", "host of PostgreSQL; setting it chooses PostgreSQL"),

@@ -73,6 +73,7 @@ fn programs(config: &MergedConfig) -> SiteProgramsConfig {
         health_timeout: duration("agent.health_timeout"),
         health_interval: duration("agent.health_interval"),
         health_after_job: config.boolean("agent.health_after_job"),
+        reboot: path("agent.reboot_program"),
     }
 }
 

@@ -13,7 +13,7 @@ use super::problem::{ConfigError, Problem, ProblemKind};
 use super::settings;
 use super::{
     AgentConfig, ApiConfig, AuthMode, Config, Cors, Database, LogConfig, LogFormat, MetricsConfig, PostgresPool,
-    RawConfig, SecretUrl, SilenceConfig, TelemetryConfig, TlsConfig,
+    PowerConfig, RawConfig, SecretUrl, SilenceConfig, TelemetryConfig, TlsConfig,
 };
 use super::{AgentLinkConfig, AgentLinkListen, GrpcPort};
 
@@ -65,6 +65,7 @@ impl Resolver<'_> {
             agent: self.agent(),
             agent_link: self.agent_link(),
             silence: self.silence(),
+            power: self.power(),
             metrics: self.metrics(listen),
             log: log(merged),
             telemetry: self.telemetry(),
@@ -311,6 +312,17 @@ impl Resolver<'_> {
         }
         let suspect_margin_ms = merged.number("nodes.suspect_margin");
         SilenceConfig { suspect_after_ms, suspect_margin_ms, unreachable_after_ms }
+    }
+
+    fn power(&mut self) -> PowerConfig {
+        const FENCE: &str = "nodes.fence_with_program";
+        let merged = self.merged;
+        let program = merged.text("nodes.power_program").map(PathBuf::from);
+        let fences = merged.boolean(FENCE);
+        if fences && program.is_none() {
+            self.push_invalid_value(FENCE, "`false`, or `nodes.power_program` must name the program");
+        }
+        PowerConfig { program, timeout_ms: merged.number("nodes.power_timeout"), fences }
     }
 
     fn metrics(&mut self, listen: SocketAddr) -> MetricsConfig {

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use muster_core::gpu::device::{GPUS_PER_NODE_MAX, GpuFacts, NumaFacts};
-use muster_core::objects::node::{Node, NodeFacts, NodeStatus, Recorded, Service, Sight};
+use muster_core::objects::node::{Node, NodeFacts, NodeStatus, PowerFailure, Recorded, Service, Sight};
 use muster_core::{Command, NodeId, State as Core};
 use muster_protocol::node::{self as wire, NodeAxis, NodeChange, NodeList, NodeSpec, NumaNode};
 use muster_protocol::submit::{Acknowledgement, ActionReason};
@@ -142,20 +142,22 @@ pub async fn remove(
     Ok(Json(Acknowledgement { message: format!("node `{id}` was removed") }))
 }
 
-/// Drain a node: running jobs finish, no new ones start
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/drain", tag = "nodes", request_body = ActionReason,
+/// Return a node to service
+///
+/// Ends a drain with its deadline and reboot, and a hold. Lifts a fence: the node gets jobs once its agent reports.
+#[utoipa::path(post, path = "/api/v1/nodes/{id}/resume", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Draining", body = Acknowledgement)))]
-pub async fn drain(
+    responses((status = 200, description = "In service", body = Acknowledgement)))]
+pub async fn resume(
     State(app): State<AppState>,
     caller: Caller,
     PathId(id): PathId<NodeId>,
     OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
 ) -> Result<Json<Acknowledgement>, ApiError> {
-    set_node_state(&app, &caller, &id, NodeStatus::Draining, why).await
+    set_node_state(&app, &caller, &id, NodeStatus::Ready, why).await
 }
 
-/// Return a node to service
+/// Return a node to service: the former name of `resume`
 #[utoipa::path(post, path = "/api/v1/nodes/{id}/undrain", tag = "nodes", request_body = ActionReason,
     params(("id" = String, Path, description = "The node")),
     responses((status = 200, description = "In service", body = Acknowledgement)))]
@@ -181,23 +183,7 @@ pub async fn hold(
     set_node_state(&app, &caller, &id, NodeStatus::Hold, why).await
 }
 
-/// Fence a node: declare that nothing runs on it any more
-///
-/// Its attempts end, and their jobs may start elsewhere. If the node still runs, two copies of a job may run: switch it
-/// off first. A drained node stays drained. `undrain` lifts the fence.
-#[utoipa::path(post, path = "/api/v1/nodes/{id}/fence", tag = "nodes", request_body = ActionReason,
-    params(("id" = String, Path, description = "The node")),
-    responses((status = 200, description = "Fenced", body = Acknowledgement)))]
-pub async fn fence(
-    State(app): State<AppState>,
-    caller: Caller,
-    PathId(id): PathId<NodeId>,
-    OptionalJson(ActionReason { why }): OptionalJson<ActionReason>,
-) -> Result<Json<Acknowledgement>, ApiError> {
-    set_node_state(&app, &caller, &id, NodeStatus::Fenced, why).await
-}
-
-async fn set_node_state(
+pub async fn set_node_state(
     app: &AppState,
     caller: &Caller,
     node: &NodeId,
@@ -247,6 +233,7 @@ fn node_facts(spec: NodeSpec) -> Result<NodeFacts, ApiError> {
         agent_version: String::new(),
         incarnation: String::new(),
         heartbeat_interval_ms: None,
+        boot_id: String::new(),
         simulated: spec.simulated,
     })
 }
@@ -264,6 +251,7 @@ fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire:
     let held: u32 = (0..facts.gpus.len()).map(|index| gpu_share::used_milli(state, node, index)).sum();
     let sees =
         |id: &&muster_core::JobId| state.jobs.get(id).is_some_and(|job| caller.sees_tenant(job.spec.tenant.as_str()));
+    let drain = node.drain.as_deref();
     wire::Node {
         id: node.id.to_string(),
         name: node.id.to_string(),
@@ -278,6 +266,10 @@ fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire:
         sight: api_axis(&node.state.sight, node.state.sight.status.as_str()),
         silent_since: node.state.silent_since.map(|since| rfc3339(since.0)),
         health_failure: node.health_failure.as_ref().map(|failure| failure.why.clone()),
+        drain_deadline: drain.and_then(|drain| drain.deadline).map(|at| rfc3339(at.0)),
+        drain_deadline_ms: drain.and_then(|drain| drain.deadline).map(|at| at.0),
+        reboots_when_idle: drain.is_some_and(|drain| drain.reboot.is_some()),
+        power_failure: node.power_failure.as_deref().map(power_failure_text),
         online: is_online(node),
         schedulable: node.is_schedulable(),
         draining_mode: node.state.service.status == Service::Draining,
@@ -302,6 +294,13 @@ fn api_node(app: &AppState, state: &Core, caller: &Caller, node: &Node) -> wire:
         jobs: node.jobs.iter().filter(sees).map(ToString::to_string).collect(),
         gpus: Vec::new(),
     }
+}
+
+/// For example `fence failed 3 times, last at 2026-03-01T09:14:07Z: exit code 1`.
+fn power_failure_text(failure: &PowerFailure) -> String {
+    let PowerFailure { action, why, times, since } = failure;
+    let times = if *times == 1 { "once".to_string() } else { format!("{times} times") };
+    format!("{} failed {times}, last at {}: {why}", action.as_str(), rfc3339(since.0))
 }
 
 fn api_axis<T>(axis: &Recorded<T>, state: &str) -> NodeAxis {

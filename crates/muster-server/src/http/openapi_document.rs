@@ -8,7 +8,7 @@ use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use muster_protocol::event::Lagged;
-use muster_protocol::node::JoinTokenSpec;
+use muster_protocol::node::{DrainSpec, FenceSpec, JoinTokenSpec};
 use muster_protocol::problem::Problem;
 use muster_protocol::submit::ActionReason;
 use serde_json::Value;
@@ -96,7 +96,7 @@ fn complete_operation(operation: &mut Operation, rule: Option<AccessRule>) {
 
 /// Whether the body of a request is optional: all fields of these bodies are.
 fn is_optional_body(content: &RefOr<Content>) -> bool {
-    let optional = [ActionReason::name(), JoinTokenSpec::name()].map(|name| Ref::from_schema_name(name).ref_location);
+    let optional = [ActionReason::name(), DrainSpec::name(), FenceSpec::name(), JoinTokenSpec::name()].map(|name| Ref::from_schema_name(name).ref_location);
     let RefOr::T(content) = content else { return false };
     matches!(&content.schema, Some(RefOr::Ref(found)) if optional.contains(&found.ref_location))
 }

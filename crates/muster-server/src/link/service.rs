@@ -86,6 +86,35 @@ impl AgentLink for LinkService {
         Ok(Response::new(v1::RenewResponse { certificate: Some(certificate) }))
     }
 
+    async fn check(&self, request: Request<v1::CheckRequest>) -> Result<Response<v1::CheckResponse>, Status> {
+        let certificate = peer_certificate(&request)?;
+        let v1::CheckRequest { node, enrolment } = request.into_inner();
+        let (role, cluster) = (self.0.cluster.role(), &self.0.cluster);
+        let id: NodeId = node.parse().map_err(|_| Status::invalid_argument("this is not the name of a node"))?;
+        let leading = matches!(role, ServerRole::Leading { .. });
+        let is_enrolled = cluster.read(|state| state.is_enrolled(&id, &enrolment));
+        // A standby may not know the enrolment yet.
+        if peer::check_name(&certificate, &node, &enrolment).is_err() || (leading && !is_enrolled) {
+            return Err(Status::permission_denied(NOT_ENROLLED));
+        }
+        let state = cluster.read(|state| state.nodes.get(&id).map(|node| node.status_name().to_string()));
+        let now = cluster.now();
+        let last_report_at = self.0.receiver.readings().last_report_at(&id);
+        Ok(Response::new(v1::CheckResponse {
+            server_version: env!("CARGO_PKG_VERSION").to_string(),
+            leading,
+            leader: match role {
+                ServerRole::Standby { leader } => leader,
+                ServerRole::Unavailable { why } => why,
+                ServerRole::Starting => "the journal is being replayed".to_string(),
+                ServerRole::Leading { .. } => String::new(),
+            },
+            time_ms: now.0,
+            node_state: state.unwrap_or_default(),
+            silent_ms: last_report_at.map(|at| now.since(at)),
+        }))
+    }
+
     async fn connect(
         &self,
         request: Request<Streaming<v1::AgentFrame>>,

@@ -205,6 +205,7 @@ fn node_facts() -> NodeFacts {
         agent_version: String::new(),
         incarnation: String::new(),
         heartbeat_interval_ms: None,
+        boot_id: String::new(),
         simulated: true,
     }
 }

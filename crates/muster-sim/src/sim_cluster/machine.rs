@@ -609,6 +609,7 @@ pub fn registration(name: &str, gpus: u32) -> Registration {
         agent_version: "simulated".to_string(),
         incarnation: String::new(),
         heartbeat_interval_ms: None,
+        boot_id: String::new(),
         simulated: true,
     }
 }

@@ -92,7 +92,11 @@ impl AppliedChange {
             Command::Configure { settings } => {
                 Command::Configure { settings: Box::new(self.change.settings(&settings)) }
             }
-            Command::SetNodeState { node, .. } if self.change.removed_nodes.contains(&node) => return None,
+            Command::SetNodeState { node, .. } | Command::DrainNode { node, .. }
+                if self.change.removed_nodes.contains(&node) =>
+            {
+                return None;
+            }
             Command::ApplyPolicy { scope: PolicyScope::Cluster, .. } if self.policies.is_some() => {
                 return None;
             }

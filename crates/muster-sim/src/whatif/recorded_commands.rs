@@ -63,6 +63,11 @@ pub fn recorded_command(event: &Event) -> Option<(String, Command)> {
         Event::NodeStateChanged { node, status, by, why, .. } => {
             (by.clone(), Command::SetNodeState { node: node.clone(), status: *status, why: why.clone() })
         }
+        Event::NodeServiceChanged { node, by, why, drain: Some(drain), at, .. } => {
+            let deadline_ms = drain.deadline.map(|deadline| deadline.since(*at));
+            let (node, why, reboot) = (node.clone(), why.clone(), drain.reboot.is_some());
+            (by.clone(), Command::DrainNode { node, why, deadline_ms, reboot })
+        }
         Event::NodeServiceChanged { node, service, by, why, .. } => {
             (by.clone(), Command::SetNodeState { node: node.clone(), status: (*service).into(), why: why.clone() })
         }

@@ -271,6 +271,7 @@ fn later_events() -> Vec<Event> {
             service: Service::Draining,
             by: text("ada"),
             why: text("new fan"),
+            drain: None,
             at: Timestamp(1_100),
         },
         Event::NodeSightChanged {

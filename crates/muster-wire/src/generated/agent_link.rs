@@ -35,6 +35,33 @@ pub struct RenewResponse {
     pub certificate: ::core::option::Option<NodeCertificate>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckRequest {
+    #[prost(string, tag = "1")]
+    pub node: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub enrolment: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CheckResponse {
+    #[prost(string, tag = "1")]
+    pub server_version: ::prost::alloc::string::String,
+    /// The answering server leads.
+    #[prost(bool, tag = "2")]
+    pub leading: bool,
+    /// Who leads, or why nobody is known to, if the answering server does not lead.
+    #[prost(string, tag = "3")]
+    pub leader: ::prost::alloc::string::String,
+    /// Wall clock of the server, in Unix milliseconds.
+    #[prost(int64, tag = "4")]
+    pub time_ms: i64,
+    /// State of the node, as `muster node ls` shows it; empty if it never registered.
+    #[prost(string, tag = "5")]
+    pub node_state: ::prost::alloc::string::String,
+    /// Time since the last report of the node to this server; absent if there was none.
+    #[prost(int64, optional, tag = "6")]
+    pub silent_ms: ::core::option::Option<i64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeCertificate {
     /// In PEM.
     #[prost(string, tag = "1")]
@@ -425,6 +452,27 @@ pub mod agent_link_client {
             req.extensions_mut().insert(GrpcMethod::new("muster.v1.AgentLink", "Renew"));
             self.inner.unary(req, path, codec).await
         }
+        /// Says what this server knows of the caller's node, for `muster doctor --node`. Changes nothing.
+        pub async fn check(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CheckRequest>,
+        ) -> std::result::Result<tonic::Response<super::CheckResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/muster.v1.AgentLink/Check",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("muster.v1.AgentLink", "Check"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The link: reports go up, orders come down.
         pub async fn connect(
             &mut self,
@@ -475,6 +523,11 @@ pub mod agent_link_server {
             &self,
             request: tonic::Request<super::RenewRequest>,
         ) -> std::result::Result<tonic::Response<super::RenewResponse>, tonic::Status>;
+        /// Says what this server knows of the caller's node, for `muster doctor --node`. Changes nothing.
+        async fn check(
+            &self,
+            request: tonic::Request<super::CheckRequest>,
+        ) -> std::result::Result<tonic::Response<super::CheckResponse>, tonic::Status>;
         /// Server streaming response type for the Connect method.
         type ConnectStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ServerFrame, tonic::Status>,
@@ -634,6 +687,49 @@ pub mod agent_link_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RenewSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/muster.v1.AgentLink/Check" => {
+                    #[allow(non_camel_case_types)]
+                    struct CheckSvc<T: AgentLink>(pub Arc<T>);
+                    impl<T: AgentLink> tonic::server::UnaryService<super::CheckRequest>
+                    for CheckSvc<T> {
+                        type Response = super::CheckResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CheckRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as AgentLink>::check(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CheckSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -2356,6 +2356,18 @@ pub struct Node {
     /// Jobs with tasks on this node, if visible to the caller.
     #[prost(string, repeated, tag = "33")]
     pub jobs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// When the jobs that still run are stopped and queue again, RFC 3339; absent unless the node drains with a deadline.
+    #[prost(string, optional, tag = "36")]
+    pub drain_deadline: ::core::option::Option<::prost::alloc::string::String>,
+    /// The same in Unix milliseconds.
+    #[prost(int64, optional, tag = "37")]
+    pub drain_deadline_ms: ::core::option::Option<i64>,
+    /// True if it reboots once it is empty, and then returns to service.
+    #[prost(bool, tag = "38")]
+    pub reboots_when_idle: bool,
+    /// How the power program failed last for this node; absent if it succeeded or was not needed.
+    #[prost(string, optional, tag = "39")]
+    pub power_failure: ::core::option::Option<::prost::alloc::string::String>,
     /// GPUs of the node; only in the answer for a single node.
     #[prost(message, repeated, tag = "34")]
     pub gpus: ::prost::alloc::vec::Vec<Gpu>,
@@ -2458,6 +2470,120 @@ pub struct DrainNodeRequest {
     /// Reason in a sentence, for the history; may be absent.
     #[prost(string, optional, tag = "2")]
     pub why: ::core::option::Option<::prost::alloc::string::String>,
+    /// After this time the jobs that still run are stopped, with their grace, and queue again.
+    #[prost(uint64, optional, tag = "3")]
+    pub deadline_seconds: ::core::option::Option<u64>,
+    /// Stop the running jobs now; they queue again.
+    #[prost(bool, optional, tag = "4")]
+    pub requeue: ::core::option::Option<bool>,
+}
+/// Which node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetNodeDrainRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+}
+/// Which node, and why.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResumeNodeRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Reason in a sentence, for the history; may be absent.
+    #[prost(string, optional, tag = "2")]
+    pub why: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Which node, and why.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RebootNodeRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Reason in a sentence, for the history; may be absent.
+    #[prost(string, optional, tag = "2")]
+    pub why: ::core::option::Option<::prost::alloc::string::String>,
+    /// After this time the jobs that still run are stopped, with their grace, and queue again.
+    #[prost(uint64, optional, tag = "3")]
+    pub deadline_seconds: ::core::option::Option<u64>,
+    /// Stop the running jobs now; they queue again.
+    #[prost(bool, optional, tag = "4")]
+    pub requeue: ::core::option::Option<bool>,
+}
+/// Which node, and what to do.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PowerNodeRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// `status`, `on`, `off`, `reset` or `reboot`.
+    #[prost(string, tag = "2")]
+    pub action: ::prost::alloc::string::String,
+    /// Also if jobs run on the node.
+    #[prost(bool, optional, tag = "3")]
+    pub force: ::core::option::Option<bool>,
+}
+/// The power program has done what was asked.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PowerDone {
+    /// Message for display.
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
+    /// Last output of the program, in one line.
+    #[prost(string, tag = "2")]
+    pub output: ::prost::alloc::string::String,
+}
+/// The drain of a node, and what still runs on it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeDrain {
+    /// Message for display.
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
+    /// Name of the node.
+    #[prost(string, tag = "2")]
+    pub node: ::prost::alloc::string::String,
+    /// State of the node, as in the answer for the node.
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    /// When the jobs that still run are stopped, RFC 3339; absent without a deadline.
+    #[prost(string, optional, tag = "4")]
+    pub deadline: ::core::option::Option<::prost::alloc::string::String>,
+    /// The same in Unix milliseconds.
+    #[prost(int64, optional, tag = "5")]
+    pub deadline_ms: ::core::option::Option<i64>,
+    /// True if the node reboots once it is empty.
+    #[prost(bool, tag = "6")]
+    pub reboots_when_idle: bool,
+    /// Jobs with tasks on the node, the first to end first.
+    #[prost(message, repeated, tag = "7")]
+    pub remaining: ::prost::alloc::vec::Vec<RemainingJob>,
+}
+/// A job that still has tasks on a node.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemainingJob {
+    /// Job id.
+    #[prost(string, tag = "1")]
+    pub job_id: ::prost::alloc::string::String,
+    /// Name of the job.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Tenant of the job.
+    #[prost(string, tag = "3")]
+    pub tenant_id: ::prost::alloc::string::String,
+    /// User of the job.
+    #[prost(string, tag = "4")]
+    pub user: ::prost::alloc::string::String,
+    /// Phase of the job, for example `Running` or `Stopping`.
+    #[prost(string, tag = "5")]
+    pub phase: ::prost::alloc::string::String,
+    /// GPUs of this node that it holds, whole or in part.
+    #[prost(uint32, tag = "6")]
+    pub gpus: u32,
+    /// Expected end, RFC 3339; absent without a runtime estimate.
+    #[prost(string, optional, tag = "7")]
+    pub expected_end: ::core::option::Option<::prost::alloc::string::String>,
+    /// The same in Unix milliseconds.
+    #[prost(int64, optional, tag = "8")]
+    pub expected_end_ms: ::core::option::Option<i64>,
+    /// True if the expected end is a limit (time limit, stop order, deadline) and not a runtime estimate.
+    #[prost(bool, tag = "9")]
+    pub is_bound: bool,
 }
 /// Which node, and why.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2485,6 +2611,9 @@ pub struct FenceNodeRequest {
     /// Reason in a sentence, for the history; may be absent.
     #[prost(string, optional, tag = "2")]
     pub why: ::core::option::Option<::prost::alloc::string::String>,
+    /// Do not run the power program: the caller knows that nothing runs on the node any more.
+    #[prost(bool, optional, tag = "3")]
+    pub skip_program: ::core::option::Option<bool>,
 }
 /// Which node.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2616,14 +2745,11 @@ pub mod node_service_client {
             req.extensions_mut().insert(GrpcMethod::new("muster.v1.NodeService", "Get"));
             self.inner.unary(req, path, codec).await
         }
-        /// Drains a node: running jobs finish, no new ones start.
+        /// Drains a node: running jobs finish, no new ones start. With a deadline the jobs that still run then are requeued.
         pub async fn drain(
             &mut self,
             request: impl tonic::IntoRequest<super::DrainNodeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::Acknowledgement>,
-            tonic::Status,
-        > {
+        ) -> std::result::Result<tonic::Response<super::NodeDrain>, tonic::Status> {
             self.inner
                 .ready()
                 .await
@@ -2641,7 +2767,54 @@ pub mod node_service_client {
                 .insert(GrpcMethod::new("muster.v1.NodeService", "Drain"));
             self.inner.unary(req, path, codec).await
         }
-        /// Returns a node to service, and lifts a fence.
+        /// Gets what still runs on a node.
+        pub async fn get_drain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetNodeDrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::NodeDrain>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/muster.v1.NodeService/GetDrain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("muster.v1.NodeService", "GetDrain"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns a node to service: ends a drain, a hold or a fence.
+        pub async fn resume(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ResumeNodeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::Acknowledgement>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/muster.v1.NodeService/Resume",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("muster.v1.NodeService", "Resume"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// The former name of `Resume`.
         pub async fn undrain(
             &mut self,
             request: impl tonic::IntoRequest<super::UndrainNodeRequest>,
@@ -2691,7 +2864,51 @@ pub mod node_service_client {
                 .insert(GrpcMethod::new("muster.v1.NodeService", "Hold"));
             self.inner.unary(req, path, codec).await
         }
-        /// Fences a node: declares that nothing runs on it any more. Its attempts end, and their jobs may start elsewhere. If
+        /// Reboots a node once its jobs have ended, and returns it to service.
+        pub async fn reboot(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RebootNodeRequest>,
+        ) -> std::result::Result<tonic::Response<super::NodeDrain>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/muster.v1.NodeService/Reboot",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("muster.v1.NodeService", "Reboot"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Runs the power program of the site for a node.
+        pub async fn power(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PowerNodeRequest>,
+        ) -> std::result::Result<tonic::Response<super::PowerDone>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/muster.v1.NodeService/Power",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("muster.v1.NodeService", "Power"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Fences a node, by the power program of the site if there is one: nothing runs on it any more. Its attempts end, and their jobs may start elsewhere. If
         /// the node still runs, two copies of a job may run: switch it off first.
         pub async fn fence(
             &mut self,

@@ -1,12 +1,15 @@
 //! `muster agent`: the node agent. It runs the jobs that a server of the cluster places on this machine.
 
+mod install;
+mod unit_files;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::{ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use muster_agent::inventory::{counted_gpus, local_node_name};
 use muster_agent::{Runner, RunnerConfig};
 use muster_core::NodeId;
@@ -25,11 +28,31 @@ use crate::output;
 #[command(
     before_help = "Examples:\n  muster node token                        on the server: prints a join URL\n  muster node token | ssh gpu01 muster agent --join -     the same, without showing the URL\n  muster agent                             later: the node has joined"
 )]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// What else `muster agent` does.
+#[derive(Debug, Clone, Subcommand)]
+enum Verb {
+    /// Install the agent as a service of systemd, with a configuration file and the account of jobs
+    Install(install::InstallArgs),
+}
+
+/// The node agent itself.
+#[derive(Debug, Clone, clap::Args)]
+struct RunArgs {
     /// Join a cluster with this URL, which `muster node token` prints; `-` reads it from standard input. Not needed once
     /// the node has joined
     #[arg(long, value_name = "URL", env = "MUSTER_JOIN", hide_env_values = true)]
     join: Option<String>,
+    /// Join with the URL in this file if the node has not joined yet; the file is removed then
+    #[arg(long, value_name = "FILE", conflicts_with = "join")]
+    join_file: Option<PathBuf>,
     /// Configuration file, in YAML; its section `agent` applies
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -72,8 +95,15 @@ pub fn run_as_agent(words: &[OsString]) -> CommandResult {
     run(AgentArgs::parse_from(words).args)
 }
 
-/// Joins the cluster if necessary, connects, and runs until stopped. Jobs outlive the agent.
 pub fn run(args: Args) -> CommandResult {
+    match args.verb {
+        Some(Verb::Install(install)) => install::run(&install),
+        None => run_agent(args.run),
+    }
+}
+
+/// Joins the cluster if necessary, connects, and runs until stopped. Jobs outlive the agent.
+fn run_agent(args: RunArgs) -> CommandResult {
     let config = config::load_config(RawConfig::default(), args.config.as_deref())?;
     start_logging(&config)?;
     let data_dir = args.data_dir.clone().unwrap_or_else(|| PathBuf::from("muster-agent"));
@@ -96,13 +126,29 @@ fn start_logging(config: &Config) -> Result<(), CliError> {
 }
 
 /// The identity of this node, after joining if it has none.
-async fn identity(args: &Args, config: &Config, data_dir: &Path) -> Result<Identity, LinkError> {
-    let Some(url) = &args.join else {
-        return Identity::load(data_dir)?.ok_or(LinkError::NotJoined);
+async fn identity(args: &RunArgs, config: &Config, data_dir: &Path) -> Result<Identity, LinkError> {
+    let known = || Identity::load(data_dir);
+    let url = match (&args.join, &args.join_file) {
+        (Some(url), _) => join_url_text(url)?,
+        (None, Some(file)) if known()?.is_none() && file.exists() => read_join_file(file)?,
+        (None, _) => return known()?.ok_or(LinkError::NotJoined),
     };
-    // Parsed here and not by clap, which would print a damaged URL with its secret.
-    let url: JoinUrl = join_url_text(url)?.parse().map_err(|error| LinkError::Refused(format!("{error}")))?;
-    let name = args.node.clone().or_else(|| config.agent.node_id.clone()).unwrap_or_else(local_node_name);
+    let identity = join(args.node.as_ref(), config, data_dir, &url).await?;
+    if let Some(file) = args.join_file.as_ref().filter(|file| file.exists()) {
+        // Its token is used up.
+        std::fs::remove_file(file).map_err(|source| LinkError::Write { path: file.clone(), source })?;
+    }
+    Ok(identity)
+}
+
+fn read_join_file(file: &Path) -> Result<String, LinkError> {
+    std::fs::read_to_string(file).map_err(|source| LinkError::Read { path: file.to_path_buf(), source })
+}
+
+/// Joins with a URL, which is parsed here and not by clap: clap would print a damaged URL with its secret.
+async fn join(node: Option<&String>, config: &Config, data_dir: &Path, url: &str) -> Result<Identity, LinkError> {
+    let url: JoinUrl = url.trim().parse().map_err(|error| LinkError::Refused(format!("{error}")))?;
+    let name = node.cloned().or_else(|| config.agent.node_id.clone()).unwrap_or_else(local_node_name);
     if let Err(error) = name.parse::<NodeId>() {
         return Err(LinkError::Refused(format!(
             "`{name}` cannot be the name of a node: {error}; choose one with --node"
@@ -123,7 +169,7 @@ fn join_url_text(argument: &str) -> Result<String, LinkError> {
 }
 
 /// Starts the agent of this machine and its link.
-fn start(args: &Args, config: &Config, data_dir: &Path, identity: Identity) -> Result<Link, CliError> {
+fn start(args: &RunArgs, config: &Config, data_dir: &Path, identity: Identity) -> Result<Link, CliError> {
     let failed_agent = |error: muster_agent::AgentError| CliError::failed(error.to_string());
     let shim =
         std::env::current_exe().map_err(|error| CliError::failed(format!("cannot find this program: {error}")))?;

@@ -1,6 +1,7 @@
 //! `muster doctor`: checks of the client, the server and the cluster, with what to do about each problem.
 
 mod deep;
+mod node;
 
 use std::collections::BTreeSet;
 
@@ -26,6 +27,8 @@ const SKEW_FAIL_MS: i64 = 60_000;
 pub struct Args {
     #[command(flatten)]
     deep: deep::DeepArgs,
+    #[command(flatten)]
+    node: node::NodeArgs,
     #[command(flatten)]
     list: ListArgs,
 }
@@ -73,15 +76,16 @@ const COLUMNS: [Column<Finding>; 4] = [
 
 /// Runs and prints the checks; exits with an error if one fails.
 pub fn run(args: Args, options: &Options) -> CommandResult {
-    let findings = match args.deep.deep {
-        true => deep::verify_database(&args.deep)?,
-        false => run_checks(&options.client()?),
+    let findings = match (args.deep.deep, args.node.node) {
+        (true, _) => deep::verify_database(&args.deep)?,
+        (false, true) => node::check_node(&args.node)?,
+        (false, false) => run_checks(&options.client()?),
     };
     output::list(&args.list, options.color, &COLUMNS, findings.clone(), &DoctorReport { checks: &findings })?;
     let failed =
         |check: &str| findings.iter().any(|finding| finding.check == check && finding.result == CheckResult::Fail);
     match () {
-        () if failed("server") => Ok(ExitStatus(Exit::Unreachable as u8)),
+        () if !args.node.node && failed("server") => Ok(ExitStatus(Exit::Unreachable as u8)),
         () if findings.iter().any(|finding| finding.result == CheckResult::Fail) => Ok(ExitStatus(Exit::Failed as u8)),
         () => Ok(ExitStatus::SUCCESS),
     }

@@ -1,4 +1,7 @@
-//! `muster node`: list, show, label, drain, hold, fence and remove nodes.
+//! `muster node`: list, show, label, drain, hold, reboot, fence and remove nodes.
+
+mod drain;
+mod power;
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -26,19 +29,30 @@ pub enum Verb {
     Show(NodeShowArgs),
     /// Set and remove labels, by which jobs select nodes
     Label(NodeLabelArgs),
-    /// Let running jobs finish and place no new ones
-    Drain(NodeStateArgs),
-    /// Return nodes to service
-    Undrain(NodeStateArgs),
+    /// Let running jobs finish and place no new ones; list what remains
+    Drain(drain::DrainArgs),
+    /// Return nodes to service: ends a drain, a hold or a fence
+    #[command(visible_alias = "undrain")]
+    Resume(NodeStateArgs),
     /// Take nodes out of service until an operator returns them
+    #[command(after_help = HOLD_HELP)]
     Hold(NodeStateArgs),
-    /// Declare that nothing runs on lost nodes any more; their jobs may start elsewhere
-    Fence(IrreversibleNodeArgs),
+    /// Reboot nodes once their jobs have ended, and return them to service
+    Reboot(drain::RebootArgs),
+    /// Control the power of a node by the program of the site
+    Power(power::PowerArgs),
+    /// Make sure that nothing runs on lost nodes any more; their jobs may start elsewhere
+    Fence(power::FenceArgs),
     /// Remove nodes from the cluster; their agents are no longer accepted
     Rm(IrreversibleNodeArgs),
     /// Print the join URL for the agent of a new node, once
     Token(NodeTokenArgs),
 }
+
+const HOLD_HELP: &str = "Running jobs go on, and no new ones are placed. Use `hold` for a node that must not return by itself, for example \
+                         until a repair is proven. `muster node drain` is the word for planned work: it lists what still runs and can \
+                         end it at a deadline. A hold is kept when the node is lost, reboots or registers again; `muster node resume` \
+                         ends it.";
 
 /// `muster node token`.
 #[derive(Debug, Args)]
@@ -157,10 +171,12 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
         Verb::Ls(args) => list(&client, &args, options),
         Verb::Show(args) => show(&client, &args),
         Verb::Label(args) => label(&client, &args),
-        Verb::Drain(args) => post_state_change(&client, &args, "drain"),
-        Verb::Undrain(args) => post_state_change(&client, &args, "undrain"),
+        Verb::Drain(args) => drain::drain(&client, &args, options),
+        Verb::Resume(args) => post_state_change(&client, &args, "resume"),
         Verb::Hold(args) => post_state_change(&client, &args, "hold"),
-        Verb::Fence(args) => fence(&client, &args),
+        Verb::Reboot(args) => drain::reboot(&client, &args, options),
+        Verb::Power(args) => power::control(&client, &args),
+        Verb::Fence(args) => power::fence(&client, &args),
         Verb::Rm(args) => remove(&client, &args),
         Verb::Token(args) => token(&client, args),
     }
@@ -230,13 +246,6 @@ fn post_state_change(client: &Client, args: &NodeStateArgs, verb: &str) -> Comma
     Ok(ExitStatus::SUCCESS)
 }
 
-fn fence(client: &Client, args: &IrreversibleNodeArgs) -> CommandResult {
-    let names = args.change.nodes.join(", ");
-    let action = format!("fence {names} (if jobs still run there, two copies may run)");
-    confirm::require_confirmation(Consent::from(args.yes), &action)?;
-    post_state_change(client, &args.change, "fence")
-}
-
 /// The URL goes to standard output, so that a script can hand it to `muster agent --join`.
 fn token(client: &Client, args: NodeTokenArgs) -> CommandResult {
     let spec = JoinTokenSpec {
@@ -302,6 +311,9 @@ fn card(node: &Node) -> Card {
         .field("service", axis_text(&node.service))
         .field("sight", axis_text(&node.sight))
         .field_if_some("silent since", node.silent_since.as_deref().map(units::localize_timestamps))
+        .field_if_some("drain deadline", node.drain_deadline_ms.map(units::local_time_text))
+        .field("reboot", if node.reboots_when_idle { "when its jobs have ended" } else { "" })
+        .field_if_some("power program", node.power_failure.as_deref().map(units::localize_timestamps))
         .field_if_some("health program", node.health_failure.as_ref().map(|why| format!("failed: {why}")))
         .field("gpus", format!("{} free of {}", node.available_gpus, node.total_gpus))
         .field("", gpus.join("\n"))

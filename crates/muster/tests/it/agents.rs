@@ -53,6 +53,11 @@ impl Site {
         self.server = None;
     }
 
+    /// Stops the server as a service manager does, and waits for its end.
+    pub fn stop_server(&mut self) {
+        self.server.take().unwrap().terminate();
+    }
+
     pub fn muster(&self, words: &[&str]) -> Output {
         let mut command = Command::new(self.folder.join("bin/muster"));
         command.args(words).current_dir(&self.folder).env("MUSTER_SERVER", format!("http://{}", self.address));
@@ -157,6 +162,12 @@ impl AgentProcess {
     pub fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// Stops the agent as a service manager does, and waits for its end.
+    pub fn terminate(self) {
+        self.signal("-TERM");
+        assert_eq!(self.exit_code(), Some(0));
     }
 
     fn exit_code(mut self) -> Option<i32> {

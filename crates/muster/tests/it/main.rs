@@ -16,6 +16,7 @@ mod hostile;
 mod http;
 mod markdown;
 mod mixed;
+mod operations;
 mod placement;
 mod policies;
 mod policy_bench;

@@ -33,6 +33,13 @@ impl Server {
         self.child.id()
     }
 
+    /// Sends SIGTERM and waits for the end.
+    pub fn terminate(mut self) {
+        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        assert!(self.child.wait().unwrap().success());
+    }
+
     /// Starts a server at this address.
     pub fn start_at(address: &str, words: &[&str], folder: &Path) -> Server {
         let log = std::fs::File::create(folder.join("server.log")).unwrap();

@@ -5,7 +5,7 @@ use muster_protocol::agent::{AttemptOrder, Exit, Report, StopOrder};
 
 fn orders(generation: u64, attempts: Vec<AttemptOrder>) -> SimulatedInput {
     let (node, incarnation) = ("gpu01".to_string(), String::new());
-    SimulatedInput::Orders(Orders { node, incarnation, epoch: 1, generation, attempts, nonce: 0, pools: Vec::new() })
+    SimulatedInput::Orders(Orders { node, incarnation, epoch: 1, generation, attempts, nonce: 0, pools: Vec::new(), reboot_from: None })
 }
 
 /// Both clocks show the same, unless a test sets one of them.
@@ -74,6 +74,7 @@ fn every_node_registers_and_then_sends_heartbeats() {
             attempts: Vec::new(),
             nonce: 0,
             pools: Vec::new(),
+            reboot_from: None,
         };
         cluster.step(at(1_600), SimulatedInput::Orders(known));
     }

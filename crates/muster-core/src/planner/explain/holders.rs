@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::estimate::expected_end::overdue_end;
 use crate::ids::JobId;
 use crate::objects::job::{Attempt, Job};
+use crate::objects::node::{Lease, Node};
 use crate::objects::shape::Shape;
 use crate::planner::request::Request;
 use crate::resources::bits;
@@ -44,6 +45,23 @@ pub fn holders(state: &State, waiting: &Job, now: Timestamp) -> Vec<DeviceHolder
         Some(DeviceHolder { job: id, gpus, end, is_bound })
     };
     let mut holders: Vec<DeviceHolder> = gpus.into_iter().filter_map(holder).collect();
+    holders.sort_by_key(|holder| (holder.end.is_none(), holder.end, holder.job));
+    holders
+}
+
+/// The jobs with an attempt on a node, with how many of its devices each holds, the first to end first.
+pub fn holders_of_node(state: &State, node: &Node, now: Timestamp) -> Vec<DeviceHolder> {
+    let holder = |job: &Job| {
+        let holds = |leases: &&Vec<Lease>| leases.iter().any(|lease| lease.job == job.id);
+        let gpus = u32::try_from(node.holders.iter().filter(holds).count()).unwrap_or(u32::MAX);
+        let (end, is_bound) = expected_end(state, job, job.attempt()?, now);
+        let deadline = node.drain.as_ref().and_then(|drain| drain.deadline);
+        let grace_ms = state.settings.stop_grace_ms;
+        let stopped_at = deadline.map(|deadline| deadline.plus(grace_ms)).filter(|at| end.is_none_or(|end| *at < end));
+        let (end, is_bound) = (stopped_at.or(end), is_bound || stopped_at.is_some());
+        Some(DeviceHolder { job: job.id, gpus, end, is_bound })
+    };
+    let mut holders: Vec<DeviceHolder> = state.attempts_on(&node.id).filter_map(holder).collect();
     holders.sort_by_key(|holder| (holder.end.is_none(), holder.end, holder.job));
     holders
 }

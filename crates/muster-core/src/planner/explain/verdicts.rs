@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::facts::verdict::{Reason, Verdict};
 use crate::ids::JobId;
 use crate::objects::job::{Attempt, Job, Phase, Unkillable};
+use crate::objects::node::PowerAction;
 use crate::objects::policy::FailedAttempt;
 use crate::objects::settings::Objective;
 use crate::planner::explain::position::position;
@@ -144,10 +145,12 @@ fn lost_nodes<'a>(state: &'a State, attempt: &'a Attempt) -> impl Iterator<Item 
     let lost = nodes.filter(|node| node.is_lost() && attempt.has_open_part(&node.id));
     lost.map(|node| {
         let since = node.state.silent_since.unwrap_or(node.state.sight.since);
+        let fence_failure = node.power_failure.as_deref().filter(|failure| failure.action == PowerAction::Fence);
+        let power_failure = fence_failure.map(|failure| failure.why.clone());
         let node = node.id.clone();
-        match attempt.self_fence {
-            None => Reason::LostNode { node, since },
-            Some(fence) => Reason::FencePending { node, since, ends_at: since.plus(fence.proven_after_ms) },
+        match attempt.self_fence.map(|fence| since.plus(fence.proven_after_ms)) {
+            None => Reason::LostNode { node, since, power_failure },
+            Some(ends_at) => Reason::FencePending { node, since, ends_at, power_failure },
         }
     })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::objects::job::Job;
 use muster_core::objects::node::{Service, Sight};
-use muster_core::planner::{Remedy, dry_run, remedies};
+use muster_core::planner::{self, Remedy, dry_run, remedies};
 use muster_core::time::{MINUTE, SECOND};
 use muster_core::{Event, NodeId, Timestamp};
 
@@ -71,6 +71,27 @@ impl ScenarioRunner {
         if service.status != Service::Ready && sight.status != Sight::Seen {
             shown.extend([service_text, sight_text].into_iter().filter(|text| *text != shown[0]).collect::<Vec<_>>());
         }
+        self.shown.push(format!("{id}  {}", shown.join("; ")));
+        Ok(())
+    }
+
+    /// Show what follows the drain of a node, when its jobs end, and the failure of the power program.
+    pub fn show_drain(&mut self, line: &Line) -> Result<(), String> {
+        let id: NodeId = line.object().parse().unwrap();
+        let node = self.world.state.nodes.get(&id).ok_or("no such node")?;
+        let at = |at: Timestamp| format!("{}:{:02}", at.0 / MINUTE, at.0 % MINUTE / SECOND);
+        let mut shown = vec![node.state.service.status.as_str().to_string()];
+        if let Some(drain) = &node.drain {
+            shown.extend(drain.deadline.map(|deadline| format!("until {}", at(deadline))));
+            shown.extend(drain.reboot.as_ref().map(|reboot| format!("reboots from {}", reboot.boot_id)));
+        }
+        shown.extend(node.due_reboot().map(|reboot| format!("due, confirmed {}", reboot.confirmed)));
+        for holder in planner::holders_of_node(&self.world.state, node, self.world.now) {
+            let end = holder.end.map_or("unknown".to_string(), at);
+            shown.push(format!("{} ends {end} ({} GPUs)", self.with_names(&format!("`{}`", holder.job)), holder.gpus));
+        }
+        let failure = node.power_failure.as_ref();
+        shown.extend(failure.map(|known| format!("{} failed {}x: {}", known.action.as_str(), known.times, known.why)));
         self.shown.push(format!("{id}  {}", shown.join("; ")));
         Ok(())
     }

@@ -6,7 +6,7 @@ use muster_core::facts::command::{
     Actor, ActorKind, Answer, ArraySpec, Command, IdempotencyKey, JobChange, SubmitJob, TaskReport,
 };
 use muster_core::objects::job::{Attempt, Exit, Job};
-use muster_core::objects::node::{NodeStatus, Sight};
+use muster_core::objects::node::{NodeStatus, PowerAction, Sight};
 use muster_core::objects::settings::{Objective, PortRange, Repartition};
 use muster_core::objects::tenant::{TenantConfig, Tier};
 use muster_core::objects::token::Role;
@@ -79,7 +79,13 @@ impl ScenarioRunner {
             "settings" => self.settings(line),
             "tenant" => self.tenant(line),
             "node" => self.node(line),
+            "drain" if line.get("deadline").is_some() => self.drain(line, false),
             "drain" => self.node_state(line, NodeStatus::Draining),
+            "reboot" => self.drain(line, true),
+            "power" => self.power(line),
+            "power-failed" => self.power_report(line, Some(line.rest(3))),
+            "power-done" => self.power_report(line, None),
+            "show-drain" => self.show_drain(line),
             "undrain" => self.node_state(line, NodeStatus::Ready),
             "unreachable" => self.node_state(line, NodeStatus::Unreachable),
             "fence" => self.node_state(line, NodeStatus::Fenced),
@@ -255,6 +261,7 @@ impl ScenarioRunner {
         gpus::set_topology(&mut facts, line)?;
         gpus::set_instances(&mut facts, line);
         facts.simulated = !line.has("real");
+        facts.boot_id = option("boot", "").to_string();
         facts.labels = line.labels();
         facts.rack = line.get("rack").map(str::to_string);
         facts.block = line.get("block").map(str::to_string);
@@ -265,6 +272,34 @@ impl ScenarioRunner {
     fn node_state(&mut self, line: &Line, status: NodeStatus) -> Result<(), String> {
         let node = line.object().parse().unwrap();
         self.run(Command::SetNodeState { node, status, why: line.rest(2) })
+    }
+
+    /// `drain n1 deadline=2h new fans`, `reboot n1 new kernel`.
+    fn drain(&mut self, line: &Line, reboot: bool) -> Result<(), String> {
+        let (node, deadline_ms) = (line.object().parse().unwrap(), line.get("deadline").map(span));
+        self.run(Command::DrainNode { node, why: line.rest(2), deadline_ms, reboot })
+    }
+
+    /// `power n1 off force`: an operator wants the power program to run.
+    fn power(&mut self, line: &Line) -> Result<(), String> {
+        let (node, action) = (line.object().parse().unwrap(), power_action(line)?);
+        self.run(Command::ControlPower { node, action, force: line.has("force") })
+    }
+
+    /// `power-done n1 fence`: the program started when the attempts of now existed, or those of `attempts=1,2`.
+    fn power_report(&mut self, line: &Line, failure: Option<String>) -> Result<(), String> {
+        let (node, action): (NodeId, PowerAction) = (line.object().parse().unwrap(), power_action(line)?);
+        let attempts = self.world.state.attempts_on(&node);
+        let attempts = attempts.filter_map(|job| Some((job.id, job.attempt()?.number)));
+        let known = line.get("attempts").map(|names| names.split(',').collect::<Vec<_>>());
+        let known = known.map(|names| names.iter().map(|name| self.job(name)).collect::<Result<Vec<_>, _>>());
+        let known = known.transpose()?;
+        let is_known = |job: &JobId| known.as_ref().is_none_or(|known| known.contains(job));
+        let attempts = attempts.filter(|(job, _)| is_known(job)).collect();
+        self.world.by = Actor::system();
+        let outcome = self.run(Command::ReportPower { node, action, failure, attempts });
+        self.world.by = actor();
+        outcome
     }
 
     /// `silent n1 for=6m`: what the leader reports after this silence. It names every attempt on the node; the state
@@ -388,6 +423,13 @@ fn end_report(line: &Line) -> TaskReport {
         (None, None) => Exit::Code { code: 0 },
     };
     TaskReport::Ended { exit, stopped: line.has("stopped"), ended_ms_ago: None }
+}
+
+/// The action of `power n1 ACTION`.
+fn power_action(line: &Line) -> Result<PowerAction, String> {
+    let name = line.plain.get(1).copied().unwrap_or_default();
+    let known = PowerAction::ALL.into_iter().find(|action| action.as_str() == name);
+    known.ok_or(format!("no action `{name}`"))
 }
 
 fn tier(text: &str) -> Result<Tier, String> {
