@@ -75,6 +75,7 @@ mod tests {
             generation,
             attempts: Vec::new(),
             pools: Vec::new(),
+            secrets: Vec::new(),
         }
     }
 

@@ -165,6 +165,7 @@ impl Load {
             attempts: self.owed.values().map(|(order, _)| order.clone()).collect(),
             nonce: 0,
             pools: Vec::new(),
+            secrets: Vec::new(),
         }
     }
 

@@ -45,6 +45,7 @@ mod moves;
 mod nodes;
 mod policies;
 mod scrape;
+mod secrets;
 mod shadow;
 pub(crate) mod tenants;
 mod tokens;
@@ -85,6 +86,7 @@ use crate::metrics::EventCounters;
 use crate::policies::{Interpreter, PolicyCallMetrics};
 use crate::readings::Readings;
 use crate::round_stats::RoundStats;
+use crate::secrets::SecretVault;
 use crate::shadow::Shadow;
 use crate::tls::Connections;
 use crate::whatif::WhatIfReplay;
@@ -138,6 +140,8 @@ pub struct AppStateInner {
     pub interpreter: Option<Arc<dyn Interpreter>>,
     /// Permits of submissions that wait for policies at the same time.
     pub admission_slots: Arc<Semaphore>,
+    /// Sets the secrets of jobs.
+    pub secrets: Arc<SecretVault>,
     /// Policies on trial beside the active ones.
     pub shadow: Arc<Shadow>,
     /// Where agents of other machines connect. `None` if this server has no agent link.
@@ -275,6 +279,8 @@ fn api_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(audit::list))
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::revoke))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::set, secrets::remove))
         .routes(routes!(events::follow))
         .routes(routes!(health::health))
         .routes(routes!(health::api_health))

@@ -33,6 +33,7 @@ use crate::planner::Planner;
 use crate::policies::{Interpreter, MeteredInterpreter, PolicyCallMetrics};
 use crate::readings::Readings;
 use crate::round_stats::RoundStats;
+use crate::secrets::SecretVault;
 use crate::shadow::{Shadow, ShadowEvaluator};
 use crate::silence::SilenceTimeouts;
 use crate::tls::{ConnectionLimits, Connections};
@@ -216,6 +217,7 @@ fn app_state(
         interpreter: adapters.interpreter,
         admission_slots: http::admission_slots(),
         shadow: threads.shadow.clone(),
+        secrets: threads.secrets.clone(),
         agent_link: None,
         stopping,
     }
@@ -230,6 +232,7 @@ struct ServerThreads {
     logs: Arc<dyn LogSource>,
     programs: Arc<ExecRouter>,
     shadow: Arc<Shadow>,
+    secrets: Arc<SecretVault>,
     stop: Arc<AtomicBool>,
     engine_exit: oneshot::Receiver<EngineExit>,
     threads: Vec<JoinHandle<()>>,
@@ -283,7 +286,14 @@ impl ServerThreads {
             clock: clock.clone(),
         };
         let forecaster = Forecaster { states, cluster: cluster.clone(), clock: clock.clone() };
-        let dispatch = Dispatch { inputs: dispatch_inputs, cluster: cluster.clone(), agents };
+        let secrets = Arc::new(SecretVault::new(store.secrets, config.secrets_key_path()));
+        let dispatch = Dispatch {
+            inputs: dispatch_inputs,
+            cluster: cluster.clone(),
+            agents,
+            secrets: secrets.clone(),
+            lacking_secrets: Default::default(),
+        };
         let engine_loop = EngineLoop {
             savepoints: store.savepoints,
             cluster: cluster.clone(),
@@ -314,7 +324,19 @@ impl ServerThreads {
             spawn_thread("node-timeouts", move || watch_silent_nodes(&watched, &stopping))?,
             spawn_thread("engine", move || drop(exited.send(engine_loop.run(journal))))?,
         ];
-        Ok(ServerThreads { cluster, rounds, readings, receiver, logs, programs, shadow, stop, engine_exit, threads })
+        Ok(ServerThreads {
+            cluster,
+            rounds,
+            readings,
+            receiver,
+            logs,
+            programs,
+            shadow,
+            secrets,
+            stop,
+            engine_exit,
+            threads,
+        })
     }
 }
 

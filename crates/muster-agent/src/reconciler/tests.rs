@@ -99,6 +99,7 @@ fn orders(generation: u64, attempts: &[AttemptOrder]) -> Orders {
         attempts: attempts.to_vec(),
         nonce: 0,
         pools: Vec::new(),
+        secrets: Vec::new(),
     }
 }
 

@@ -230,6 +230,7 @@ impl LinkView<'_> {
             generation: self.state.seq,
             attempts: Vec::new(),
             pools: Vec::new(),
+            secrets: Vec::new(),
         }
     }
 }

@@ -22,6 +22,7 @@ mod policy_bench;
 mod policy_worker;
 mod replay;
 mod restart;
+mod secrets;
 mod server;
 mod session;
 mod share;

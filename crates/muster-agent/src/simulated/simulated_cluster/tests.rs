@@ -6,7 +6,16 @@ use muster_protocol::agent::{AttemptOrder, StopOrder};
 
 fn orders(generation: u64, attempts: Vec<AttemptOrder>) -> SimulatedInput {
     let (node, incarnation) = ("gpu01".to_string(), String::new());
-    SimulatedInput::Orders(Orders { node, incarnation, epoch: 1, generation, attempts, nonce: 0, pools: Vec::new() })
+    SimulatedInput::Orders(Orders {
+        node,
+        incarnation,
+        epoch: 1,
+        generation,
+        attempts,
+        nonce: 0,
+        pools: Vec::new(),
+        secrets: Vec::new(),
+    })
 }
 
 /// One health check at the start, and then none for an hour.
@@ -70,6 +79,7 @@ fn every_node_registers_and_then_sends_heartbeats() {
             attempts: Vec::new(),
             nonce: 0,
             pools: Vec::new(),
+            secrets: Vec::new(),
         };
         cluster.step(1_600, SimulatedInput::Orders(known));
     }
