@@ -8,6 +8,8 @@ use crate::logs::NotAJobId;
 /// A fault of the machine. A fault of a single job is not an error here but an `Exit`.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
+    #[error("the secrets cannot be handed to the shim: {0}")]
+    Secrets(#[source] io::Error),
     #[error("cannot wait for events: {0}")]
     Events(#[source] io::Error),
     #[error("cannot start the agent thread")]

@@ -179,9 +179,8 @@ impl RunningTask {
 
     fn task_launch(&self, order: &ExecOrder) -> TaskLaunch {
         let (whole, task) = (&self.intent.order, &self.intent.order.tasks[self.task]);
-        let user = self.isolation.user.as_ref();
         let directory = whole.run.directory.as_deref().map_or_else(|| self.attempt_dir.file("work"), PathBuf::from);
-        let mut environment = task_environment::of_task(&self.attempt_dir, whole, task, user, &directory);
+        let mut environment = task_environment::of_task(&self.attempt_dir, whole, task, &self.isolation, &directory);
         if let Some(terminal) = &order.terminal {
             let kind = if terminal.kind.is_empty() { DEFAULT_TERMINAL_KIND } else { &terminal.kind };
             environment.push(("TERM".into(), kind.into()));
@@ -206,6 +205,7 @@ impl RunningTask {
             umask: self.isolation.limits.umask,
             rights: Rights::Job,
             binds: Vec::new(),
+            secrets: None,
             session: Some(order.terminal.is_some()),
             copy: order.copy.clone(),
         }

@@ -2,7 +2,7 @@
 //! the attempt directory; the shim sets it up, and both use it to end the attempt.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use muster_protocol::agent::{AttemptOrder, TaskOrder};
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use crate::cgroup::{Cgroup, CgroupError, CgroupLimits, CpuLimit};
 use crate::container_runtime::{self, ContainerSetup};
 use crate::device_filter::{self, DeviceFilterError, DeviceNodes, FilterKind};
 use crate::job_user::JobUser;
+use crate::secret_files::{self, SECRETS_DIR};
 
 /// Written before the launch intent. An attempt of an older release has none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,18 @@ pub(crate) struct Isolation {
     /// For a job with an image, if this node has a container runtime.
     #[serde(default)]
     pub container: Option<ContainerSetup>,
+    /// For a job with secrets.
+    #[serde(default)]
+    pub secrets: Option<SecretsPlace>,
+}
+
+/// Where the job finds its secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum SecretsPlace {
+    /// A tmpfs in the mount namespace of the attempt.
+    Private,
+    /// This directory, on a tmpfs of the node: another job of the same account can read it.
+    Shared(PathBuf),
 }
 
 /// How long processes may survive SIGKILL before the node is drained, unless the site says otherwise.
@@ -105,6 +118,25 @@ impl Isolation {
             private_mounts: false,
             limits: TaskLimits::default(),
             container: None,
+            secrets: None,
+        }
+    }
+
+    /// The directory with the secrets of the job, if it has any.
+    pub fn secrets_dir(&self, attempt_dir: &Path) -> Option<PathBuf> {
+        self.secrets.as_ref().map(|place| match place {
+            SecretsPlace::Private => attempt_dir.join(SECRETS_DIR),
+            SecretsPlace::Shared(dir) => dir.clone(),
+        })
+    }
+
+    /// Removes the secrets of an attempt without processes. A private tmpfs is gone with its namespace, and its mount point
+    /// is left.
+    pub fn remove_secrets(&self, attempt_dir: &Path) {
+        match &self.secrets {
+            None => {}
+            Some(SecretsPlace::Private) => drop(std::fs::remove_dir(attempt_dir.join(SECRETS_DIR))),
+            Some(SecretsPlace::Shared(dir)) => drop(secret_files::remove_shared(dir)),
         }
     }
 

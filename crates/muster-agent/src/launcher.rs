@@ -14,16 +14,23 @@ use crate::cgroup::{self, Cgroup, CgroupBase, CgroupLimits};
 use crate::container_runtime::{self, ContainerRuntime, ContainerSetup, HostFacts, ImagePull};
 use crate::device_filter::{self, DeviceNodes, DeviceRule, FilterKind};
 use crate::error::AgentError;
-use crate::isolation::Isolation;
 pub use crate::isolation::TaskLimits;
+use crate::isolation::{Isolation, SecretsPlace};
 use crate::job_user::JobUsers;
 use crate::private_mounts;
+use crate::proc;
+use crate::secret_files;
 use crate::site_program::{self, AttemptPrograms, SiteProgram};
 
 /// The prefix of the labels that say how a node isolates jobs.
 const LABEL_PREFIX: &str = "muster.io/";
 /// The label of a node that runs images; jobs with an image are placed on nodes that have it.
 const CONTAINER_RUNTIME_LABEL: &str = "container-runtime";
+/// The label of a node that delivers secrets; jobs with secrets are placed on nodes that have it.
+const SECRETS_LABEL: &str = "secrets";
+const SECRETS_PRIVATE: &str = "private";
+/// Other jobs of the same account can read them.
+const SECRETS_SHARED: &str = "shared";
 const NONE: &str = "none";
 
 /// A protection that `agent.require` can name.
@@ -60,7 +67,9 @@ impl Protection {
             Protection::Cgroup => "a job can use more memory, cores and processes than it asked for",
             Protection::DeviceFilter => "a job can open devices that were not given to it",
             Protection::JobUser => "all jobs run as the user of the agent and can read and kill each other",
-            Protection::PrivateTmp => "all jobs share /tmp and /dev/shm",
+            Protection::PrivateTmp => {
+                "all jobs share /tmp and /dev/shm, and jobs of one account can read the secrets of each other"
+            }
         }
     }
 }
@@ -340,6 +349,8 @@ pub(crate) struct Launcher {
     agent_id: String,
     /// Why there is no container runtime.
     container_runtime: Result<ContainerRuntime, String>,
+    /// For the secrets of jobs without a mount namespace of their own.
+    shared_tmpfs: Result<PathBuf, String>,
 }
 
 impl Launcher {
@@ -373,7 +384,48 @@ impl Launcher {
             Ok(runtime) => tracing::info!("images are run by `{}`", runtime.program.display()),
             Err(why) => tracing::info!("this node runs no images: {why}"),
         }
-        Ok(Launcher { config, protections, agent_id, container_runtime })
+        let launcher = Launcher {
+            config,
+            protections,
+            agent_id,
+            container_runtime,
+            shared_tmpfs: secret_files::find_shared_tmpfs(),
+        };
+        launcher.log_delivery_of_secrets();
+        Ok(launcher)
+    }
+
+    fn log_delivery_of_secrets(&self) {
+        match (&self.protections.private_tmp, &self.shared_tmpfs) {
+            (Ok(()), _) => {}
+            (Err(why), Ok(dir)) => tracing::warn!(
+                "the secrets of jobs are in directories of `{}`: another job of the same account can read them. Reason: {why}",
+                dir.display()
+            ),
+            (Err(_), Err(why)) => tracing::warn!("this node takes no jobs with secrets: {why}"),
+        }
+    }
+
+    /// Who can read the secrets of a job besides the job; `None` if this node cannot deliver them.
+    fn secrets_label(&self) -> Option<&'static str> {
+        match (&self.protections.private_tmp, &self.shared_tmpfs) {
+            (Ok(()), _) => Some(SECRETS_PRIVATE),
+            (Err(_), Ok(_)) => Some(SECRETS_SHARED),
+            (Err(_), Err(_)) => None,
+        }
+    }
+
+    /// The daemon of a container runtime mounts a directory of the node, because it does not see the namespace of an attempt.
+    fn secrets_place(&self, order: &AttemptOrder, has_daemon: bool) -> Result<Option<SecretsPlace>, String> {
+        if order.run.secrets.is_empty() {
+            return Ok(None);
+        }
+        if self.protections.private_tmp.is_ok() && !has_daemon {
+            return Ok(Some(SecretsPlace::Private));
+        }
+        let tmpfs = self.shared_tmpfs.as_ref().map_err(|why| format!("the secrets cannot be delivered: {why}"))?;
+        let random = proc::random_uuid().map_err(|error| error.to_string())?;
+        Ok(Some(SecretsPlace::Shared(secret_files::shared_dir(tmpfs, &random))))
     }
 
     /// The labels of the node.
@@ -385,7 +437,8 @@ impl Launcher {
             .as_ref()
             .ok()
             .map(|runtime| (format!("{LABEL_PREFIX}{CONTAINER_RUNTIME_LABEL}"), runtime.kind.name().to_string()));
-        Protection::ALL.into_iter().map(label).chain(runtime).collect()
+        let secrets = self.secrets_label().map(|label| (format!("{LABEL_PREFIX}{SECRETS_LABEL}"), label.to_string()));
+        Protection::ALL.into_iter().map(label).chain(runtime).chain(secrets).collect()
     }
 
     /// True if jobs run under another account and without mounts of their own, so that their paths must be open to them.
@@ -400,8 +453,10 @@ impl Launcher {
         let takes_one_path = container.as_ref().is_some_and(|setup| setup.runtime.takes_cgroup_parent);
         let cgroup = self.protections.cgroup.as_ref().ok().map(|base| base.attempt(&order.job, order.attempt));
         let at_one_path = cgroup.as_ref().filter(|_| takes_one_path).and_then(Cgroup::at_one_path);
+        let has_daemon = container.as_ref().is_some_and(|setup| setup.runtime.kind.has_daemon());
+        let secrets = self.secrets_place(order, has_daemon);
         Isolation {
-            refusal: user.as_ref().err().cloned(),
+            refusal: user.as_ref().err().or(secrets.as_ref().err()).cloned(),
             cgroup: at_one_path.or(cgroup),
             device_filter: self.protections.device_filter.as_ref().ok().copied(),
             extra_devices: self.config.devices.clone(),
@@ -409,6 +464,7 @@ impl Launcher {
             user: user.ok().flatten().cloned(),
             limits: self.config.limits.clone(),
             container,
+            secrets: secrets.ok().flatten(),
         }
     }
 

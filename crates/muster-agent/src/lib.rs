@@ -28,6 +28,7 @@ mod proc;
 mod container_runtime;
 mod device_filter;
 mod private_mounts;
+mod secret_files;
 
 mod isolation;
 mod passed_files;

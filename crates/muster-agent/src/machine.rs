@@ -8,7 +8,7 @@ mod attempt_events;
 mod in_memory_records;
 mod linux;
 
-use muster_protocol::agent::AttemptOrder;
+use muster_protocol::agent::{AttemptOrder, SecretFile};
 
 use crate::error::AgentError;
 use crate::records::{
@@ -69,8 +69,9 @@ pub trait Machine {
 
     fn write_launch_intent(&mut self, key: &AttemptKey, intent: &LaunchIntent) -> Result<(), AgentError>;
 
-    /// Starts the shim of an attempt whose launch intent is written. The shim takes the launch lock later, or fails.
-    fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError>;
+    /// Starts the shim of an attempt whose launch intent is written, with the secrets of the job, which are written nowhere.
+    /// The shim takes the launch lock later, or fails.
+    fn start_shim(&mut self, key: &AttemptKey, secrets: &[SecretFile]) -> Result<(), AgentError>;
 
     /// True if this agent started the shim and has not reaped it yet. The agent is the parent of the shim: without
     /// this call an ended shim stays a zombie.

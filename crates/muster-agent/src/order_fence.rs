@@ -76,6 +76,7 @@ mod tests {
             attempts: Vec::new(),
             pools: Vec::new(),
             reboot_from: None,
+            secrets: Vec::new(),
         }
     }
 

@@ -19,7 +19,7 @@ mod tracked_attempt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_protocol::agent::{AttemptOrder, Orders, Registration, Report};
+use muster_protocol::agent::{AttemptOrder, AttemptSecrets, Orders, Registration, Report};
 
 use crate::clock::ClockReading;
 use crate::isolation::UNKILLABLE_AFTER_MS;
@@ -218,6 +218,14 @@ impl<M: Machine> Reconciler<M> {
             }
         }
         orders.attempts.into_iter().for_each(|order| self.apply_order(order, is_first));
+        orders.secrets.into_iter().for_each(|secrets| self.hand_over(secrets));
+    }
+
+    fn hand_over(&mut self, secrets: AttemptSecrets) {
+        let key = AttemptKey::new(&secrets.job, secrets.attempt).ok();
+        if let Some(tracked) = key.and_then(|key| self.attempts.get_mut(&key)) {
+            tracked.set_secrets(secrets);
+        }
     }
 
     /// Continues as after a restart of the agent: registers under a new id, and adopts what runs once there are orders for

@@ -17,7 +17,7 @@
 //! The same binary also runs the programs of the site after an attempt (`epilog.rs`) and the health program of the node
 //! (`health.rs`), each in a process of its own.
 //!
-//! Not implemented yet: secrets.
+//! The secrets of the job come on its standard input (`secret_input.rs`): they are in no file that outlives the attempt.
 
 mod cpu_affinity;
 mod gang_environment;
@@ -27,6 +27,7 @@ mod memory_report;
 mod output_keeper;
 mod prolog;
 pub(crate) mod second_stage;
+mod secret_input;
 pub(crate) mod task_environment;
 mod wakeups;
 
@@ -43,7 +44,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use muster_protocol::agent::Exit;
+use muster_protocol::agent::{Exit, SecretFile};
 use rustix::process::{Signal, getpid, set_child_subreaper, setsid};
 
 use crate::attempt_dir::AttemptDir;
@@ -138,7 +139,13 @@ fn run_attempt(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
         return Ok(()); // The agent abandoned this launch and reports the attempt as over.
     }
     let isolation = attempt_dir.isolation()?;
-    let ran = run_gang(attempt_dir, &intent, &isolation, shim);
+    let ran = match secret_input::take(&intent.order) {
+        Ok(secrets) => run_gang(attempt_dir, &intent, (&isolation, secrets), shim),
+        Err(error) => {
+            let why = format!("the secrets of the job did not reach its shim: {error}");
+            Ok(exit_before_the_start(&intent, Exit::NotStarted(why)))
+        }
+    };
     if ran.is_err() {
         isolation.kill();
         // The shim cannot supervise the tasks any more, so none may keep running.
@@ -153,6 +160,7 @@ fn run_attempt(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
     isolation.remove_cgroups();
     attempt_dir.remove_private_tmp();
     attempt_dir.remove_container_dir();
+    isolation.remove_secrets(attempt_dir.path());
     write_exit_record(attempt_dir, &exit?)
 }
 
@@ -195,7 +203,7 @@ fn own_shim_record() -> Result<ShimRecord, ShimError> {
 fn run_gang(
     attempt_dir: &AttemptDir,
     intent: &LaunchIntent,
-    isolation: &Isolation,
+    (isolation, secrets): (&Isolation, Vec<SecretFile>),
     mut shim: ShimRecord,
 ) -> Result<ExitRecord, ShimError> {
     if let Some(fence) = intent.self_fence.filter(|fence| fence.has_passed(clock::boot_now_ms())) {
@@ -213,7 +221,7 @@ fn run_gang(
         kill_all_descendants(attempt_dir, unkillable_after_ms)?;
         return Ok(*exit);
     }
-    let mut gang = match tasks::start_gang(attempt_dir, &intent.order, isolation) {
+    let mut gang = match tasks::start_gang(attempt_dir, &intent.order, isolation, secrets) {
         Ok(gang) => gang,
         Err(error) => {
             isolation.kill();

@@ -26,6 +26,7 @@ use crate::file_transfer;
 use crate::job_user::JobUser;
 use crate::passed_files;
 use crate::private_mounts::{self, PrivateMounts};
+use crate::secret_files;
 use crate::task_launch::{self, Bind, Mounts, Rights, StageAnswer, StageFailure, StageStep, TaskLaunch};
 
 /// The second stage failed; the shim knows the reason.
@@ -119,6 +120,10 @@ fn enter_mounts(launch: &TaskLaunch) -> Result<(), StageFailure> {
             };
             let mounts = PrivateMounts { attempt_dir, directory, user, shm_mib };
             private_mounts::set_up(&mounts).map_err(isolation_failure)?;
+            if let Some(secrets) = &launch.secrets {
+                let mounted = secret_files::mount_private(&secrets.dir, &secrets.files, user);
+                mounted.map_err(|error| failure("the secrets cannot be mounted", error))?;
+            }
             sources
                 .iter()
                 .try_for_each(|(mount_point, source)| private_mounts::bind_source(source, mount_point))

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
+use muster_protocol::agent::SecretFile;
 use muster_protocol::exec::ExecCopy;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ pub(crate) struct TaskLaunch {
     pub rights: Rights,
     /// What the container of the task sees of the host because the job says so.
     pub binds: Vec<Bind>,
+    /// The secrets of the job, for the task that makes the mount namespace.
+    #[serde(default)]
+    pub secrets: Option<SecretsMount>,
     /// For a program that a person runs inside the attempt: it leads a session of its own, with a terminal or without, and
     /// its standard input follows the launch.
     #[serde(default)]
@@ -43,6 +47,13 @@ pub(crate) struct TaskLaunch {
     /// Copies files instead of executing the program.
     #[serde(default)]
     pub copy: Option<ExecCopy>,
+}
+
+/// A tmpfs with the secrets of the job, in the mount namespace of the attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SecretsMount {
+    pub dir: PathBuf,
+    pub files: Vec<SecretFile>,
 }
 
 /// With which rights the program of a task is executed.

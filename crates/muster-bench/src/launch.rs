@@ -155,6 +155,7 @@ impl Load {
             nonce: 0,
             pools: Vec::new(),
             reboot_from: None,
+            secrets: Vec::new(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The objects of the cluster: jobs, nodes, tenants, tokens, windows, policies and settings, and the amounts that
+//! The objects of the cluster: jobs, nodes, tenants, tokens, secrets, windows, policies and settings, and the amounts that
 //! quotas and budgets count.
 
 pub mod budget;
@@ -10,6 +10,7 @@ pub mod node;
 pub mod policy;
 pub mod priority;
 pub mod score;
+pub mod secret;
 pub mod settings;
 pub mod shape;
 pub mod start_range;

@@ -17,6 +17,7 @@ use crate::ids::{JobId, NodeId, TenantId};
 use crate::objects::enrolment::{Enrolment, JoinToken};
 use crate::objects::job::{Job, Outcome, PlacedTask};
 use crate::objects::node::Node;
+use crate::objects::secret::{Secret, SecretId};
 use crate::objects::settings::Settings;
 use crate::objects::token::Token;
 use crate::objects::window::Window;
@@ -46,6 +47,7 @@ mod report;
 mod rights;
 mod runtime_estimates;
 mod saved;
+mod secrets;
 mod submit;
 mod tenants;
 mod tick;
@@ -56,6 +58,7 @@ pub use check::Violation;
 pub use decision::Decision;
 pub use enrolment::JOIN_TOKEN_MS_MAX;
 pub use saved::{MissingSpec, SavepointPiece, StateRestorer};
+pub use secrets::SECRET_BYTES_MAX;
 
 /// The state of the cluster. It holds live jobs; ended jobs are read from the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -84,6 +87,8 @@ pub struct State {
     pub claims: BTreeMap<JobId, Claim>,
     /// Windows by name.
     pub windows: BTreeMap<String, Window>,
+    /// Secrets of jobs, without their values.
+    pub secrets: BTreeMap<SecretId, Secret>,
     /// Tokens that are not revoked, by id.
     pub tokens: BTreeMap<String, Token>,
     /// Join tokens that are neither used nor expired, by id.

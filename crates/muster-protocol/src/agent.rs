@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::secret_value::SecretValue;
+
 /// Registration of a node by its agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
@@ -138,6 +140,33 @@ pub struct Orders {
     /// Reboot the node if this is the id of its boot, and no attempt is left on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reboot_from: Option<String>,
+    /// Secrets of attempts that the agent has not reported as started. An agent launches an attempt with secrets only when
+    /// it has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<AttemptSecrets>,
+}
+
+/// The secrets of one attempt. An agent keeps them in memory until the launch and never on a disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptSecrets {
+    /// Job id.
+    pub job: String,
+    /// Number of the attempt.
+    pub attempt: u32,
+    /// One for each file that the run specification names.
+    pub files: Vec<SecretFile>,
+    /// Why they cannot be delivered, as the text of [`Exit::NotStarted`]; then `files` is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+}
+
+/// A secret as the job finds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretFile {
+    /// Name of the file.
+    pub name: String,
+    /// Content of the file.
+    pub value: SecretValue,
 }
 
 /// Age of orders. An agent never follows orders that are older than those it follows.
@@ -370,6 +399,9 @@ pub struct RunSpec {
     /// What the container sees of the machine, besides its own directories.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<RunMount>,
+    /// Names of the files of its secrets. Their values are never in a run specification.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 /// A directory or file of the machine that a container sees.

@@ -219,6 +219,9 @@ pub struct Job {
     /// What the container sees of the node, each as `SOURCE:TARGET` or `SOURCE:TARGET:ro`.
     #[serde(default)]
     pub mounts: Vec<String>,
+    /// Names of the secrets that the job finds as files, each as `NAME` or `NAME=FILE`.
+    #[serde(default)]
+    pub secrets: Vec<String>,
     /// Dependencies, for example `job-1:succeeded`.
     pub after: Vec<String>,
     /// Maximum number of restarts after a failure.

@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod agent;
+pub mod secret_value;
 
 pub mod allocation;
 pub mod audit;
@@ -24,6 +25,7 @@ pub mod policy;
 pub mod problem;
 pub mod receipt;
 pub mod score;
+pub mod secret;
 pub mod submit;
 pub mod tenant;
 pub mod token;

@@ -96,6 +96,10 @@ pub struct SubmitJob {
     /// What the container of a job with an image sees of the node, each as `SOURCE:TARGET` or `SOURCE:TARGET:ro`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<String>,
+    /// Secrets of the tenant or the user that the job finds as files in the directory `MUSTER_SECRETS_DIR`, each as `NAME` or
+    /// `NAME=FILE`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 
     /// Time limit, after which the job is stopped: seconds, or a text such as `2h30m`.
     #[serde(skip_serializing_if = "Option::is_none")]

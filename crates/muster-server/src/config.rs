@@ -44,6 +44,8 @@ pub struct Config {
     /// Folder of the database, certificates and tokens.
     pub data_dir: PathBuf,
     pub database: Database,
+    /// File with the key that seals secrets; `None` for one in the data folder.
+    pub secrets_key_file: Option<PathBuf>,
     /// How long a start waits for the database; `None` is for ever.
     pub start_timeout_ms: Option<i64>,
     /// Whether a new cluster may begin in a used data folder (`--new-cluster`). Never set by a file: it is for one start.
@@ -299,6 +301,11 @@ impl RawConfig {
 }
 
 impl Config {
+    /// The file with the key that seals secrets.
+    pub fn secrets_key_path(&self) -> PathBuf {
+        self.secrets_key_file.clone().unwrap_or_else(|| self.data_dir.join("secrets.key"))
+    }
+
     /// Merge and resolve all sources. The defaults alone start a local server.
     ///
     /// `variables` is the environment, normally `std::env::vars()`.

@@ -5,6 +5,7 @@
 //! decided here: a node that disagrees sends a report, and the engine decides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
@@ -23,12 +24,16 @@ use tracing::debug;
 
 use crate::cluster::Cluster;
 use crate::engine_loop::{JournalUpdate, Subscriber};
+use crate::secrets::{SecretVault, wanted_secrets};
 
 /// Everything the dispatch thread needs.
 pub struct Dispatch {
     pub inputs: Receiver<DispatchInput>,
     pub cluster: Cluster,
     pub agents: Vec<Box<dyn Agent>>,
+    pub secrets: Arc<SecretVault>,
+    /// Nodes that were not sent all secrets of the attempts that they launch: they are tried again at their next heartbeat.
+    pub lacking_secrets: BTreeSet<NodeId>,
 }
 
 impl Dispatch {
@@ -42,7 +47,13 @@ impl Dispatch {
             for echo in tracker.echoes(&input, self.cluster.lease_renewed_at()) {
                 self.acknowledge_heartbeat(echo);
             }
-            for node in tracker.nodes_to_send_orders(&input) {
+            let mut nodes = tracker.nodes_to_send_orders(&input);
+            if let DispatchInput::Heartbeat { node, .. } = &input
+                && self.lacking_secrets.contains(node)
+            {
+                nodes.insert(node.clone());
+            }
+            for node in nodes {
                 self.send_orders(&node, tracker.leader_epoch);
             }
         }
@@ -62,12 +73,18 @@ impl Dispatch {
     }
 
     fn send_orders(&mut self, node: &NodeId, leader_epoch: LeaderEpoch) {
-        let cluster = self.cluster.clone();
-        let Some(agent) = self.agent_of(node.as_str()) else {
-            debug!(%node, "no agent of this process serves this node");
-            return;
+        let read = |state: &State| (orders(state, node, leader_epoch), wanted_secrets(state, node));
+        let (mut orders, wanted) = self.cluster.read(read);
+        let (secrets, are_left) = self.secrets.secrets_to_send(&wanted);
+        orders.secrets = secrets;
+        match are_left {
+            true => self.lacking_secrets.insert(node.clone()),
+            false => self.lacking_secrets.remove(node),
         };
-        agent.deliver_orders(cluster.read(|state| orders(state, node, leader_epoch)));
+        match self.agent_of(node.as_str()) {
+            Some(agent) => agent.deliver_orders(orders),
+            None => debug!(%node, "no agent of this process serves this node"),
+        }
     }
 }
 
@@ -284,6 +301,7 @@ pub fn orders(state: &State, node: &NodeId, leader_epoch: LeaderEpoch) -> Orders
         attempts: open.map(|(job, attempt)| attempt_order(state, job, attempt, node)).collect(),
         pools: pool_orders(state, node),
         reboot_from: state.nodes.get(node).and_then(Node::due_reboot).map(|reboot| reboot.boot_id.clone()),
+        secrets: Vec::new(), // They are not in the state.
     }
 }
 
@@ -444,6 +462,7 @@ fn run_order(job: &Job) -> RunSpec {
         env,
         directory: run.directory.clone(),
         mounts: run.mounts.iter().map(run_mount).collect(),
+        secrets: run.secrets.iter().map(|used| used.file.clone()).collect(),
     }
 }
 

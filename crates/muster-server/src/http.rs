@@ -47,6 +47,7 @@ mod nodes;
 mod policies;
 mod power;
 mod scrape;
+mod secrets;
 mod shadow;
 pub(crate) mod tenants;
 mod tokens;
@@ -88,6 +89,7 @@ use crate::power::PowerControl;
 use crate::policies::{Interpreter, PolicyCallMetrics};
 use crate::readings::Readings;
 use crate::round_stats::RoundStats;
+use crate::secrets::SecretVault;
 use crate::shadow::Shadow;
 use crate::tls::Connections;
 use crate::whatif::WhatIfReplay;
@@ -143,6 +145,8 @@ pub struct AppStateInner {
     pub admission_slots: Arc<Semaphore>,
     /// Controls the power of nodes. `None` if the site has no power program.
     pub power: Option<Arc<dyn PowerControl>>,
+    /// Sets the secrets of jobs.
+    pub secrets: Arc<SecretVault>,
     /// Policies on trial beside the active ones.
     pub shadow: Arc<Shadow>,
     /// Where agents of other machines connect. `None` if this server has no agent link.
@@ -284,6 +288,8 @@ fn api_routes() -> OpenApiRouter<AppState> {
         .routes(routes!(audit::list))
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::revoke))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::set, secrets::remove))
         .routes(routes!(events::follow))
         .routes(routes!(health::health))
         .routes(routes!(health::api_health))

@@ -29,6 +29,8 @@ pub mod round_stats;
 pub mod shadow;
 pub mod wait_recorder;
 
+pub mod secrets;
+
 pub mod agents;
 pub mod dispatch;
 pub mod exec_source;

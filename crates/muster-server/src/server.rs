@@ -34,6 +34,7 @@ use crate::power::{PowerControl, PowerKeeper, PowerProgram, PowerSchedule};
 use crate::policies::{Interpreter, MeteredInterpreter, PolicyCallMetrics};
 use crate::readings::Readings;
 use crate::round_stats::RoundStats;
+use crate::secrets::SecretVault;
 use crate::shadow::{Shadow, ShadowEvaluator};
 use crate::silence::SilenceTimeouts;
 use crate::tls::{ConnectionLimits, Connections};
@@ -218,6 +219,7 @@ fn app_state(
         admission_slots: http::admission_slots(),
         power: threads.power.clone(),
         shadow: threads.shadow.clone(),
+        secrets: threads.secrets.clone(),
         agent_link: None,
         stopping,
     }
@@ -233,6 +235,7 @@ struct ServerThreads {
     programs: Arc<ExecRouter>,
     power: Option<Arc<dyn PowerControl>>,
     shadow: Arc<Shadow>,
+    secrets: Arc<SecretVault>,
     stop: Arc<AtomicBool>,
     engine_exit: oneshot::Receiver<EngineExit>,
     threads: Vec<JoinHandle<()>>,
@@ -291,7 +294,14 @@ impl ServerThreads {
             clock: clock.clone(),
         };
         let forecaster = Forecaster { states, cluster: cluster.clone(), clock: clock.clone() };
-        let dispatch = Dispatch { inputs: dispatch_inputs, cluster: cluster.clone(), agents };
+        let secrets = Arc::new(SecretVault::new(store.secrets, config.secrets_key_path()));
+        let dispatch = Dispatch {
+            inputs: dispatch_inputs,
+            cluster: cluster.clone(),
+            agents,
+            secrets: secrets.clone(),
+            lacking_secrets: Default::default(),
+        };
         let engine_loop = EngineLoop {
             savepoints: store.savepoints,
             cluster: cluster.clone(),
@@ -335,6 +345,7 @@ impl ServerThreads {
             programs,
             power,
             shadow,
+            secrets,
             stop,
             engine_exit,
             threads,

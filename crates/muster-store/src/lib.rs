@@ -3,8 +3,8 @@
 //! The journal is the source of truth. The same transaction that appends events also projects them into relational
 //! tables, whose constraints check the main invariants of the engine a second time. Nothing is decided here.
 //!
-//! [`open`] returns three handles to one database: the [`Journal`] for the leader's engine, the [`Tables`] for any
-//! number of readers, and the [`Savepoints`] for the thread that saves the state periodically.
+//! [`open`] returns handles to one database: the [`Journal`] for the leader's engine, the [`Tables`] for any number of
+//! readers, the [`Savepoints`] for the thread that saves the state periodically, and the [`SealedSecrets`].
 
 pub mod error;
 pub mod journal;
@@ -12,6 +12,7 @@ pub mod private_files;
 pub mod queries;
 pub mod record;
 pub mod rows;
+pub mod sealed_secrets;
 
 mod chain;
 mod decode;
@@ -41,6 +42,7 @@ pub use leader_epoch::LeaderEpoch;
 pub use postgres::config::PostgresConfig;
 pub use queries::Tables;
 pub use record::{Entry, Record};
+pub use sealed_secrets::{SealedSecret, SealedSecrets};
 
 /// The database of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,11 +56,12 @@ pub enum StoreConfig {
     Postgres(PostgresConfig),
 }
 
-/// Three handles to one database.
+/// Handles to one database.
 pub struct Store {
     pub journal: Box<dyn Journal>,
     pub tables: Arc<dyn Tables>,
     pub savepoints: Arc<dyn Savepoints>,
+    pub secrets: Arc<dyn SealedSecrets>,
 }
 
 /// Open a store. No connection is made and nothing is written before the first call; the first leader creates the

@@ -11,6 +11,7 @@ mod leader;
 mod lease_timeouts;
 mod read_pool;
 mod savepoints;
+mod secrets;
 mod snapshot;
 mod tls;
 mod values;
@@ -27,6 +28,7 @@ use self::leader::{Candidate, TakeoverResult};
 use self::lease_timeouts::LeaseTimeouts;
 use self::read_pool::PostgresReadPool;
 use self::savepoints::PostgresSavepoints;
+use self::secrets::PostgresSecrets;
 use crate::Store;
 use crate::chain;
 use crate::error::StoreError;
@@ -46,6 +48,7 @@ pub fn open(config: &PostgresConfig) -> Result<Store, StoreError> {
         }),
         tables: Arc::new(TableReader(PostgresReadPool::new(config)?)),
         savepoints: Arc::new(PostgresSavepoints::new(config)?),
+        secrets: Arc::new(PostgresSecrets::new(config)?),
     })
 }
 

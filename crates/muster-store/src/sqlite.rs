@@ -9,6 +9,7 @@ mod leader;
 mod lock_file;
 mod read_pool;
 mod savepoints;
+mod secrets;
 mod snapshot;
 mod write_queue;
 
@@ -22,6 +23,7 @@ use self::file::{DatabaseFile, increment_write_count};
 use self::lock_file::LockFile;
 use self::read_pool::SqliteReadPool;
 use self::savepoints::SqliteSavepoints;
+use self::secrets::SqliteSecrets;
 use crate::Store;
 use crate::chain::ChainChecksum;
 use crate::error::StoreError;
@@ -37,6 +39,7 @@ pub fn open(path: &Path) -> Result<Store, StoreError> {
     Ok(Store {
         tables: Arc::new(TableReader(SqliteReadPool::new(file.clone()))),
         savepoints: Arc::new(SqliteSavepoints::new(file.clone())),
+        secrets: Arc::new(SqliteSecrets::new(file.clone())),
         journal: Box::new(SqliteJournal { connection: None, leader_epoch: None, lock: None, file }),
     })
 }

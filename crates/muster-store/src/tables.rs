@@ -12,6 +12,7 @@ mod jobs;
 mod leases;
 mod nodes;
 mod policies;
+mod secrets;
 mod settings;
 mod tenants;
 mod tokens;
@@ -176,6 +177,8 @@ pub fn project(entry: &Entry) -> Vec<BoundStatement> {
         Event::ClaimMade { job, tasks, victims, at, until } => claims::made(seq, *job, tasks, victims, (*at, *until)),
         Event::WindowOpened { window, at } => windows::opened(seq, window, *at),
         Event::WindowClosed { name, why, at } => windows::closed(name, why, *at),
+        Event::SecretSet { secret, .. } => secrets::set(secret),
+        Event::SecretRemoved { id, .. } => secrets::removed(id),
         Event::WaitNoted { bucket, reasons, at } => waits::noted(seq, bucket, reasons, *at),
         Event::ClaimEnded { job, why, at } => claims::ended(*job, why, *at),
 

@@ -6,8 +6,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
     agent, audit, bench, cancel, change, checkpoint, completion, config, cp, dev, doctor, events, exec, gpu, gpus,
-    hold, logs, moves, node, plan, policy, ps, receipts, release, requeue, run, serve, show, sim, submit, tenant,
-    token, usage, version, wait, why, window,
+    hold, logs, moves, node, plan, policy, ps, receipts, release, requeue, run, secret, serve, show, sim, submit,
+    tenant, token, usage, version, wait, why, window,
 };
 use crate::error::CommandResult;
 use crate::options::{GlobalArgs, Options};
@@ -27,7 +27,7 @@ Usage: muster [OPTIONS] <COMMAND>
 Jobs     run submit plan ps show why logs exec attach ssh cp wait cancel hold
          release requeue change checkpoint receipts
 Cluster  gpus gpu node window moves usage events doctor
-Admin    tenant token audit config policy
+Admin    tenant token secret audit config policy
 Server   dev serve agent
 Other    bench sim completion version help
 
@@ -115,6 +115,9 @@ pub enum Verb {
     /// List, create and revoke tokens
     #[command(subcommand)]
     Token(token::Verb),
+    /// Set, list and remove the secrets of jobs
+    #[command(subcommand)]
+    Secret(secret::Verb),
     /// List administrative acts, done and refused
     Audit(audit::Args),
     /// Show or check the configuration of a server
@@ -178,6 +181,7 @@ fn run_verb(verb: Verb, options: &Options) -> CommandResult {
         Verb::Gpu(verb) => gpu::run(verb, options),
         Verb::Node(verb) => node::run(verb, options),
         Verb::Window(verb) => window::run(verb, options),
+        Verb::Secret(verb) => secret::run(verb, options),
         Verb::Usage(args) => usage::run(args, options),
         Verb::Events(args) => events::run(args, options),
         Verb::Doctor(args) => doctor::run(args, options),

@@ -27,6 +27,7 @@ pub mod receipts;
 pub mod release;
 pub mod requeue;
 pub mod run;
+pub mod secret;
 pub mod serve;
 pub mod show;
 pub mod sim;

@@ -120,6 +120,9 @@ pub struct JobArgs {
     /// File of environment variables, one `KEY=VALUE` a line, as for docker; may be repeated
     #[arg(long, value_name = "FILE", help_heading = "What")]
     pub env_file: Vec<PathBuf>,
+    /// Secret that the job finds as a file in `$MUSTER_SECRETS_DIR`, under its name or FILE; may be repeated
+    #[arg(long, value_name = "NAME[=FILE]", help_heading = "What")]
+    pub secret: Vec<String>,
     /// Checkpoint directory; preemption then costs only the work since the last checkpoint
     #[arg(long, value_name = "PATH", help_heading = "What")]
     pub checkpoint: Option<String>,
@@ -195,6 +198,7 @@ impl JobArgs {
         override_with(&mut job.image, &self.image);
         override_with(&mut job.directory, &self.dir);
         job.mounts.extend(self.mount.iter().cloned());
+        job.secrets.extend(self.secret.iter().cloned());
         if job.script.is_none() && job.command.is_empty() && job.image.is_none() {
             return Err(CliError::usage("there is nothing to run")
                 .hint("put a command after `--`, or use `--script FILE` or `--file JOB.yaml`"));

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use muster_protocol::agent::SecretFile;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::process::Signal;
 
@@ -19,7 +20,7 @@ use crate::records::{
 };
 use crate::shim_socket::{ShimMessage, ShimSender};
 use crate::site_program::AFTER_ATTEMPT_FLAG;
-use crate::{attempt_processes, logs, proc};
+use crate::{attempt_processes, logs, proc, secret_files};
 
 /// The label of a node whose file system cannot free the beginning of a file.
 const LOG_LIMIT_LABEL: &str = "muster.io/log-limit";
@@ -222,10 +223,14 @@ impl Machine for LinuxMachine {
         attempt_dir.write_launch_intent(intent)
     }
 
-    fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
+    fn start_shim(&mut self, key: &AttemptKey, secrets: &[SecretFile]) -> Result<(), AgentError> {
         let attempt_dir = self.attempt_dir(key)?;
         self.events.watch_records(key, &attempt_dir);
-        let child = spawn_shim(&self.shim_command, None, &attempt_dir)?;
+        let input = match secrets {
+            [] => Stdio::null(),
+            secrets => Stdio::from(secret_files::to_memory(secrets).map_err(AgentError::Secrets)?),
+        };
+        let child = spawn_shim(&self.shim_command, None, &attempt_dir, input)?;
         self.events.watch_shim(key, child_pid(&child));
         self.child_shims.insert(key.clone(), child);
         Ok(())
@@ -323,7 +328,7 @@ impl Machine for LinuxMachine {
         let attempt_dir = self.attempt_dir(key)?;
         attempt_dir.remove_epilog_record()?; // Of a process that is gone.
         self.events.watch_records(key, &attempt_dir);
-        let child = spawn_shim(&self.shim_command, Some(AFTER_ATTEMPT_FLAG), &attempt_dir)?;
+        let child = spawn_shim(&self.shim_command, Some(AFTER_ATTEMPT_FLAG), &attempt_dir, Stdio::null())?;
         self.events.watch_shim(key, child_pid(&child));
         self.child_epilogs.insert(key.clone(), child);
         Ok(())
@@ -348,6 +353,7 @@ impl Machine for LinuxMachine {
         isolation.remove_cgroups();
         attempt_dir.remove_private_tmp();
         attempt_dir.remove_container_dir();
+        isolation.remove_secrets(attempt_dir.path());
         Ok(0)
     }
 
@@ -394,13 +400,18 @@ fn child_pid(child: &Child) -> i32 {
     rustix::process::Pid::from_child(child).as_raw_nonzero().get()
 }
 
-fn spawn_shim(shim_command: &[OsString], flag: Option<&str>, attempt_dir: &AttemptDir) -> Result<Child, AgentError> {
+fn spawn_shim(
+    shim_command: &[OsString],
+    flag: Option<&str>,
+    attempt_dir: &AttemptDir,
+    input: Stdio,
+) -> Result<Child, AgentError> {
     let Some((program, args)) = shim_command.split_first() else { return Err(AgentError::NoShimCommand) };
     let log_path = attempt_dir.shim_log_path();
     let log = logs::open_to_append(&log_path).map_err(|source| AgentError::Write { path: log_path, source })?;
     let mut command = Command::new(program);
     command.args(args).args(flag).arg(attempt_dir.path()).current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.stdin(input).stdout(Stdio::null()).stderr(log);
     command.spawn().map_err(|source| AgentError::ShimSpawn { program: program.into(), source })
 }
 

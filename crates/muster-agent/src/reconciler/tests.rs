@@ -101,6 +101,7 @@ fn orders(generation: u64, attempts: &[AttemptOrder]) -> Orders {
         nonce: 0,
         pools: Vec::new(),
         reboot_from: None,
+        secrets: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! One attempt that the reconciler tracks: reads its status and performs the next action.
 
-use muster_protocol::agent::{AttemptOrder, Exit, Report};
+use muster_protocol::agent::{AttemptOrder, AttemptSecrets, Exit, Report};
 
 use super::action::{self, AttemptAction, LaunchState, StopDecision};
 use super::attempt_status::{self, AttemptStatus, PossibleProcesses};
@@ -32,6 +32,8 @@ pub(super) struct TrackedAttempt {
     key: AttemptKey,
     /// `None` if the orders do not contain the attempt.
     order: Option<AttemptOrder>,
+    /// The secrets of a job that is not launched; they are in memory only.
+    secrets: Option<AttemptSecrets>,
     /// When the attempt is looked at next, by the boot clock.
     next_look_ms: i64,
     /// The placement time in the records; `None` without records.
@@ -92,6 +94,7 @@ impl TrackedAttempt {
             unrecorded_shim: None,
             key: key.clone(),
             order,
+            secrets: None,
             next_look_ms: i64::MIN,
             // An error here shows again when the status is read, and is handled there.
             placed_at_ms: attempt_status::recorded_placed_at_ms(machine, key).unwrap_or_default(),
@@ -115,6 +118,14 @@ impl TrackedAttempt {
     pub fn set_order(&mut self, order: Option<AttemptOrder>) {
         if self.order != order {
             self.order = order;
+            self.look_now();
+        }
+    }
+
+    /// Keeps the secrets of the job until it is launched.
+    pub fn set_secrets(&mut self, secrets: AttemptSecrets) {
+        if !self.was_launched_by_this_agent {
+            self.secrets = Some(secrets);
             self.look_now();
         }
     }
@@ -267,11 +278,22 @@ impl TrackedAttempt {
         if order.self_fence_ms.is_some() && self_fence.is_none_or(|fence| fence.has_passed(context.now.monotonic_ms)) {
             return;
         }
+        let secrets = match (order.run.secrets.is_empty(), self.secrets.take()) {
+            (true, _) => Vec::new(),
+            (false, Some(secrets)) => match secrets.refusal {
+                None => secrets.files,
+                Some(why) => {
+                    self.placed_at_ms = Some(order.placed_at_ms);
+                    return self.record_launch_failure(context, why);
+                }
+            },
+            (false, None) => return, // They come with later orders.
+        };
         self.placed_at_ms = Some(order.placed_at_ms);
         (self.launched_fence_ms, self.renewed_fence) = (order.self_fence_ms, self_fence);
         let intent = LaunchIntent { order, boot_id: context.config.boot_id.clone(), self_fence };
         let written = context.machine.write_launch_intent(&self.key, &intent);
-        match written.and_then(|()| context.machine.start_shim(&self.key)) {
+        match written.and_then(|()| context.machine.start_shim(&self.key, &secrets)) {
             Ok(()) => self.was_launched_by_this_agent = true,
             Err(error) => self.record_launch_failure(context, error.to_string()),
         }

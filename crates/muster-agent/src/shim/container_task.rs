@@ -21,6 +21,7 @@ use crate::isolation::Isolation;
 use crate::logs::{self, Stream};
 use crate::private_mounts::PRIVATE_TMP_DIR;
 use crate::records::ExitRecord;
+use crate::secret_files::SECRETS_DIR;
 use crate::task_launch::{Bind, Mounts, Rights, TaskLaunch};
 
 /// What clients exit with if they, and not the program in the container, have failed.
@@ -153,7 +154,7 @@ impl ContainerTask {
     ) -> Result<TaskLaunch, ContainerError> {
         let kind = self.setup.runtime.kind;
         let cgroup = isolation.task_cgroup(order, task);
-        let variables = task_environment::in_container(attempt_dir, order, task, isolation.user.as_ref());
+        let variables = task_environment::in_container(attempt_dir, order, task, isolation);
         let env_file = self.container_dir.join(format!("env-{}", task.rank));
         let run = ContainerRun {
             name: container_runtime::container_name(&self.setup.agent, &order.job, order.attempt, task.rank),
@@ -195,6 +196,7 @@ impl ContainerTask {
             umask: isolation.limits.umask,
             rights: if is_client { Rights::Agent } else { Rights::Job },
             binds: self.binds.clone(),
+            secrets: None, // The gang adds them for its first task.
             session: None,
             copy: None,
         })
@@ -216,6 +218,9 @@ fn own_mounts(attempt_dir: &AttemptDir, isolation: &Isolation) -> Vec<BindMount>
     let work = attempt_dir.file("work");
     let mount = |source: PathBuf, target: PathBuf| BindMount { source, target, read_only: false };
     let mut mounts = vec![mount(work.clone(), work)];
+    // At one path in every container, wherever the node has them.
+    let secrets = isolation.secrets_dir(attempt_dir.path());
+    mounts.extend(secrets.map(|source| BindMount { source, target: attempt_dir.file(SECRETS_DIR), read_only: true }));
     if isolation.private_mounts {
         mounts.push(mount(attempt_dir.file(PRIVATE_TMP_DIR), PathBuf::from("/tmp")));
         let is_shared = isolation.container.as_ref().is_some_and(|setup| setup.runtime.kind == RuntimeKind::Podman);

@@ -8,7 +8,9 @@ use muster_protocol::agent::{AttemptOrder, TaskOrder, TaskShare};
 use super::gang_environment;
 use crate::attempt_dir::AttemptDir;
 use crate::attempt_processes::ATTEMPT_DIR_VARIABLE;
+use crate::isolation::Isolation;
 use crate::job_user::JobUser;
+use crate::secret_files::{SECRETS_DIR, SECRETS_DIR_VARIABLE};
 
 /// Runs scripts without a first line `#!…`, and is the shell of accounts.
 pub(crate) const SHELL: &str = "/bin/sh";
@@ -18,24 +20,25 @@ const INHERITED_ENVIRONMENT: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "LD_LI
 /// Those that it inherits as well if it runs as the user of the agent.
 const ENVIRONMENT_OF_THE_SAME_USER: [&str; 5] = ["HOME", "USER", "LOGNAME", "SHELL", "TMPDIR"];
 
-/// The variables of a task that runs as `user`, or as the user of the agent, in `directory`. What the job itself says comes after
+/// The variables of a task that runs as the user of its isolation, or as the user of the agent, in `directory`. What the job itself says comes after
 /// what it inherits; what muster says comes last, so that a job cannot give itself other GPUs.
 pub(crate) fn of_task(
     attempt_dir: &AttemptDir,
     order: &AttemptOrder,
     task: &TaskOrder,
-    user: Option<&JobUser>,
+    isolation: &Isolation,
     directory: &Path,
 ) -> Vec<(OsString, OsString)> {
     let inherited = |name: &&str| Some((OsString::from(name), std::env::var_os(name)?));
     let mut variables: Vec<(OsString, OsString)> = INHERITED_ENVIRONMENT.iter().filter_map(inherited).collect();
-    match user {
+    match &isolation.user {
         None => variables.extend(ENVIRONMENT_OF_THE_SAME_USER.iter().filter_map(inherited)),
         Some(user) => variables.extend(account_environment(user, directory)),
     }
     variables.extend(owned(gang_environment::defaults(order, task)));
     variables.extend(order.run.env.iter().map(|(name, value)| (name.into(), value.into())));
     variables.extend(owned(task_environment(attempt_dir, order, task)));
+    variables.extend(isolation.secrets_dir(attempt_dir.path()).map(|dir| (SECRETS_DIR_VARIABLE.into(), dir.into())));
     variables
 }
 
@@ -45,14 +48,17 @@ pub(super) fn in_container(
     attempt_dir: &AttemptDir,
     order: &AttemptOrder,
     task: &TaskOrder,
-    user: Option<&JobUser>,
+    isolation: &Isolation,
 ) -> Vec<(OsString, OsString)> {
+    let user = isolation.user.as_ref();
     let mut variables = vec![(OsString::from("HOME"), attempt_dir.file("work").into_os_string())];
     let names = user.into_iter().flat_map(|user| ["USER", "LOGNAME"].map(|name| (name, &user.name)));
     variables.extend(names.map(|(name, value)| (name.into(), value.into())));
     variables.extend(owned(gang_environment::defaults(order, task)));
     variables.extend(order.run.env.iter().map(|(name, value)| (name.into(), value.into())));
     variables.extend(owned(task_environment(attempt_dir, order, task)));
+    let has_secrets = isolation.secrets.is_some();
+    variables.extend(has_secrets.then(|| (SECRETS_DIR_VARIABLE.into(), attempt_dir.file(SECRETS_DIR).into())));
     variables
 }
 

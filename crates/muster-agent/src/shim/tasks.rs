@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, TaskOrder};
+use muster_protocol::agent::{AttemptOrder, Exit, RunSpec, SecretFile, TaskOrder};
 use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -22,11 +22,12 @@ use super::job_files::{give_to, place_host_file, place_script};
 use super::second_stage::{self, StagedTask};
 use super::task_environment::{self, SHELL};
 use crate::attempt_dir::AttemptDir;
-use crate::isolation::{Isolation, IsolationError};
+use crate::isolation::{Isolation, IsolationError, SecretsPlace};
 use crate::job_user::JobUser;
 use crate::logs::{self, Stream};
 use crate::private_mounts::PRIVATE_TMP_DIR;
-use crate::task_launch::{Mounts, Rights, StageFailure, StageStep, TaskLaunch};
+use crate::secret_files;
+use crate::task_launch::{Mounts, Rights, SecretsMount, StageFailure, StageStep, TaskLaunch};
 
 /// The exit code of shells for a program that does not exist.
 const EXIT_CODE_NOT_FOUND: i32 = 127;
@@ -74,6 +75,8 @@ enum TaskStartError {
     JobDirectory { path: PathBuf, source: io::Error },
     #[error("the job cannot be isolated: {0}")]
     Isolation(#[from] IsolationError),
+    #[error("the secrets cannot be written: {0}")]
+    Secrets(#[source] io::Error),
     #[error("task {rank} cannot be started: {message}")]
     SecondStage { rank: u32, message: String },
     #[error("the script cannot be written: {0}")]
@@ -138,8 +141,9 @@ pub(super) fn start_gang(
     attempt_dir: &AttemptDir,
     order: &AttemptOrder,
     isolation: &Isolation,
+    secrets: Vec<SecretFile>,
 ) -> Result<RunningGang, GangStartError> {
-    let prepared = StartingGang::prepare(attempt_dir, order, isolation);
+    let prepared = StartingGang::prepare(attempt_dir, order, isolation, secrets);
     let mut gang = prepared.map_err(|error| GangStartError { error, started_tasks: 0 })?;
     let started = gang.stage_tasks().and_then(|()| gang.execute_tasks());
     match (started, gang.process_group()) {
@@ -163,6 +167,7 @@ struct StartingGang<'a> {
     attempt_dir: &'a AttemptDir,
     order: &'a AttemptOrder,
     isolation: &'a Isolation,
+    secrets: Vec<SecretFile>,
     program: GangProgram,
     directory: PathBuf,
     /// By rank; the last is gone once its program is executed.
@@ -176,6 +181,7 @@ impl StartingGang<'_> {
         attempt_dir: &'a AttemptDir,
         order: &'a AttemptOrder,
         isolation: &'a Isolation,
+        secrets: Vec<SecretFile>,
     ) -> Result<StartingGang<'a>, TaskStartError> {
         let (program, directory) = match &order.run.image {
             Some(image) => {
@@ -191,8 +197,12 @@ impl StartingGang<'_> {
         };
         let cpu_list = |task: &TaskOrder| task_cpu_affinity(task).map(|cores| cpu_affinity::cpu_list(&cores));
         isolation.create_cgroups(order, cpu_list)?;
+        if let Some(SecretsPlace::Shared(dir)) = &isolation.secrets {
+            let written = secret_files::write_shared(dir, &secrets, isolation.user.as_ref());
+            written.map_err(TaskStartError::Secrets)?;
+        }
         let (staged, logs, executed_tasks) = Default::default();
-        Ok(StartingGang { attempt_dir, order, isolation, program, directory, staged, executed_tasks, logs })
+        Ok(StartingGang { attempt_dir, order, isolation, secrets, program, directory, staged, executed_tasks, logs })
     }
 
     fn task_pids(&self) -> Vec<(u32, Pid)> {
@@ -255,13 +265,21 @@ impl StartingGang<'_> {
     }
 
     fn task_launch(&self, task: &TaskOrder) -> Result<TaskLaunch, TaskStartError> {
-        match &self.program {
-            GangProgram::Process(program) => Ok(self.process_launch(program, task)),
+        let launch = match &self.program {
+            GangProgram::Process(program) => self.process_launch(program, task),
             GangProgram::Container(container) => {
                 let place = (self.attempt_dir, self.order, self.isolation);
-                Ok(container.task_launch(place, task, self.mounts())?)
+                container.task_launch(place, task, self.mounts())?
             }
-        }
+        };
+        let makes_namespace = matches!(launch.mounts, Mounts::Private { .. });
+        Ok(TaskLaunch { secrets: self.secrets_mount().filter(|_| makes_namespace), ..launch })
+    }
+
+    fn secrets_mount(&self) -> Option<SecretsMount> {
+        let is_private = self.isolation.secrets == Some(SecretsPlace::Private);
+        let dir = self.isolation.secrets_dir(self.attempt_dir.path()).filter(|_| is_private)?;
+        Some(SecretsMount { dir, files: self.secrets.clone() })
     }
 
     fn process_launch(&self, program: &TaskProgram, task: &TaskOrder) -> TaskLaunch {
@@ -278,6 +296,7 @@ impl StartingGang<'_> {
             umask: self.isolation.limits.umask,
             rights: Rights::Job,
             binds: Vec::new(),
+            secrets: None,
             session: None,
             copy: None,
         }
@@ -293,7 +312,7 @@ impl StartingGang<'_> {
     }
 
     fn environment(&self, task: &TaskOrder) -> Vec<(OsString, OsString)> {
-        task_environment::of_task(self.attempt_dir, self.order, task, self.isolation.user.as_ref(), &self.directory)
+        task_environment::of_task(self.attempt_dir, self.order, task, self.isolation, &self.directory)
     }
 
     /// A log belongs to the job's user, so that `> /dev/stderr` works in a script; its directory belongs to the agent.

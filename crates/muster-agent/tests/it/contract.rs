@@ -110,6 +110,7 @@ fn ignores_orders_for_other_nodes(mut harness: AgentHarness) {
         nonce: 0,
         pools: Vec::new(),
         reboot_from: None,
+        secrets: Vec::new(),
     };
     harness.agent.as_mut().unwrap().deliver_orders(other_node_orders);
     harness.wait_for_heartbeats(3);

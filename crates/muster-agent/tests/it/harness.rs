@@ -11,7 +11,9 @@ use muster_agent::logs::{self, Stream};
 use muster_agent::{
     Agent, Cluster, LauncherConfig, ReportSink, Runner, RunnerConfig, SimulatedAgents, SimulatedAgentsConfig,
 };
-use muster_protocol::agent::{AttemptOrder, Exit, HeartbeatEcho, Orders, Report, RunSpec, StopOrder, TaskOrder};
+use muster_protocol::agent::{
+    AttemptOrder, AttemptSecrets, Exit, HeartbeatEcho, Orders, Report, RunSpec, StopOrder, TaskOrder,
+};
 
 /// How long a test waits for an expected condition. Long, because the machine may be busy.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -104,9 +106,29 @@ impl AgentHarness {
         self.send_orders_with_generation(self.generation, attempts);
     }
 
+    /// Sends orders with the next generation, and the secrets of their attempts.
+    pub fn send_orders_with_secrets(&mut self, attempts: Vec<AttemptOrder>, secrets: Vec<AttemptSecrets>) {
+        self.generation += 1;
+        self.deliver_orders(self.generation, attempts, secrets);
+    }
+
     pub fn send_orders_with_generation(&mut self, generation: u64, attempts: Vec<AttemptOrder>) {
+        self.deliver_orders(generation, attempts, Vec::new());
+    }
+
+    fn deliver_orders(&mut self, generation: u64, attempts: Vec<AttemptOrder>, secrets: Vec<AttemptSecrets>) {
         let (node, incarnation) = (NODE.to_string(), self.registered_incarnation());
-        let orders = Orders { node, incarnation, epoch: 1, generation, attempts, nonce: 0, pools: Vec::new(), reboot_from: None };
+        let orders = Orders {
+        node,
+        incarnation,
+        epoch: 1,
+        generation,
+        attempts,
+        nonce: 0,
+        pools: Vec::new(),
+        reboot_from: None,
+        secrets,
+    };
         self.agent.as_mut().unwrap().deliver_orders(orders);
     }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use muster_agent::logs::Stream;
 use muster_agent::{ImagePull, LauncherConfig};
-use muster_protocol::agent::{AttemptOrder, Exit, RunMount, RunSpec};
+use muster_protocol::agent::{AttemptOrder, AttemptSecrets, Exit, RunMount, RunSpec, SecretFile};
+use muster_protocol::secret_value::SecretValue;
 
 use crate::harness::{AgentHarness, command, is_root, kill, order, script, wait_until, with_stop};
 
@@ -284,6 +285,21 @@ fn values_of_variables_are_on_no_command_line() {
 fn mounting(source: &Path, read_only: bool, text: &str) -> RunSpec {
     let (source, target) = (source.to_str().unwrap().to_string(), "/in".to_string());
     RunSpec { mounts: vec![RunMount { source, target, read_only }], ..in_image(PLAIN, script(text)) }
+}
+
+#[test]
+fn a_container_finds_the_secrets_of_its_job_and_cannot_change_them() {
+    let Some(podman) = Podman::new() else { return };
+    let text = "cd $MUSTER_SECRETS_DIR; stat -c '%n %a' TOKEN; tr a-z A-Z < TOKEN; echo; (echo x > new) 2>/dev/null || echo read-only";
+    let mut job = order(in_image(PLAIN, script(text)));
+    job.run.secrets = vec!["TOKEN".to_string()];
+    let file = SecretFile { name: "TOKEN".to_string(), value: SecretValue::new(b"needle".to_vec()) };
+    let secrets = AttemptSecrets { job: job.job.clone(), attempt: 1, files: vec![file], refusal: None };
+    let mut harness = podman.harness();
+    harness.send_orders_with_secrets(vec![job], vec![secrets]);
+    let exit = harness.wait_for_exit();
+    assert_eq!(stdout(&harness), "TOKEN 400\nNEEDLE\nread-only\n", "{exit:?}: {}", harness.read_log(0, Stream::Stderr));
+    podman.assert_no_containers(&harness);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod images;
 mod isolation;
 mod restart;
 mod runner;
+mod secrets;
 mod self_fence;
 mod simulated;
 mod site_programs;

@@ -16,6 +16,7 @@ use crate::objects::enrolment::JoinToken;
 use crate::objects::job::{Exit, JobSpec, Outcome};
 use crate::objects::node::{NodeFacts, NodeStatus, PowerAction, Sight};
 use crate::objects::policy::{JobAnswer, PolicyBundle, PolicyScope, RetryAnswer, TenantLimit};
+use crate::objects::secret::{Secret, SecretId};
 use crate::objects::settings::Settings;
 use crate::objects::start_range::StartRange;
 use crate::objects::tenant::TenantConfig;
@@ -224,6 +225,15 @@ pub enum Command {
     /// Close a window before its end.
     CloseWindow {
         name: String,
+    },
+
+    /// Set the value of a secret, for the first time or again. The sealed value is in the store already.
+    SetSecret {
+        /// `set_by` and `set_at` are filled in.
+        secret: Box<Secret>,
+    },
+    RemoveSecret {
+        id: SecretId,
     },
 
     /// Adopt a plan, gang by gang, as far as it is still valid.
@@ -468,6 +478,8 @@ impl Command {
             Command::RemoveNode { node } => ("node.remove", node.to_string()),
             Command::OpenWindow { window } => ("window.open", window.name.clone()),
             Command::CloseWindow { name } => ("window.close", name.clone()),
+            Command::SetSecret { secret } => ("secret.set", secret.id.to_string()),
+            Command::RemoveSecret { id } => ("secret.remove", id.to_string()),
             Command::Configure { .. } => ("cluster.configure", "cluster".to_string()),
             Command::ApplyPolicy { scope, .. } => ("policy.apply", scope.to_string()),
             Command::RollBackPolicy { scope, .. } => ("policy.rollback", scope.to_string()),

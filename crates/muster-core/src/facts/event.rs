@@ -20,6 +20,7 @@ use crate::objects::job::{Dependency, Exit, JobSpec, Outcome, PlacedTask, SelfFe
 use crate::objects::node::{Drain, NodeFacts, NodeStatus, PowerAction, Service, Sight};
 use crate::objects::policy::{BundleVersion, JobAnswer, RetryAnswer, TenantLimit};
 use crate::objects::score::Score;
+use crate::objects::secret::{Secret, SecretId};
 use crate::objects::settings::Settings;
 use crate::objects::start_range::StartRange;
 use crate::objects::tenant::TenantConfig;
@@ -371,6 +372,17 @@ pub enum Event {
         at: Timestamp,
     },
 
+    /// The value of a secret was set. The value itself is in a table of the store, sealed.
+    SecretSet {
+        secret: Box<Secret>,
+        at: Timestamp,
+    },
+    /// A secret was removed, with its value.
+    SecretRemoved {
+        id: SecretId,
+        at: Timestamp,
+    },
+
     /// The settings of the cluster changed.
     Configured {
         settings: Box<Settings>,
@@ -556,6 +568,8 @@ impl Event {
             Event::GpuPartitioned { .. } => "GpuPartitioned",
             Event::WindowOpened { .. } => "WindowOpened",
             Event::WindowClosed { .. } => "WindowClosed",
+            Event::SecretSet { .. } => "SecretSet",
+            Event::SecretRemoved { .. } => "SecretRemoved",
             Event::Configured { .. } => "Configured",
             Event::PolicyApplied { .. } => "PolicyApplied",
             Event::PolicyAnswered { .. } => "PolicyAnswered",

@@ -20,6 +20,8 @@ pub enum Refusal {
     UnknownToken { id: String },
     #[error("there is no window `{name}`")]
     UnknownWindow { name: String },
+    #[error("there is no secret `{name}`{}", for_user(user.as_deref()))]
+    UnknownSecret { name: String, user: Option<String> },
     /// No active policy registers the pool.
     #[error("there is no pool `{pool}`")]
     UnknownPool {
@@ -86,6 +88,9 @@ pub enum Refusal {
     /// The job belongs to another user, and the actor's role allows changes to its own jobs only.
     #[error("`{job}` belongs to `{owner}`")]
     NotOwner { job: JobId, owner: String },
+    /// The secret belongs to another user or to the tenant, and the actor's role allows changes to its own secrets only.
+    #[error("the secret `{name}` belongs to {}", owner_of_secret(owner.as_deref()))]
+    NotOwnSecret { name: String, owner: Option<String> },
     /// The name of a token could be taken for another actor.
     #[error("the name `{name}` is reserved")]
     ReservedName { name: String },
@@ -155,6 +160,7 @@ impl Refusal {
             Refusal::UnknownGpu { .. } => "unknown-gpu",
             Refusal::UnknownToken { .. } => "unknown-token",
             Refusal::UnknownWindow { .. } => "unknown-window",
+            Refusal::UnknownSecret { .. } => "unknown-secret",
             Refusal::UnknownPool { .. } => "unknown-pool",
             Refusal::UnknownPolicy { .. } => "unknown-policy",
             Refusal::PoolInUse { .. } => "pool-in-use",
@@ -173,6 +179,7 @@ impl Refusal {
             Refusal::OverUserQuota { .. } => "over-user-quota",
             Refusal::OverPriorityCeiling { .. } => "over-priority-ceiling",
             Refusal::NotOwner { .. } => "not-owner",
+            Refusal::NotOwnSecret { .. } => "not-own-secret",
             Refusal::ReservedName { .. } => "reserved-name",
             Refusal::Infeasible { .. } => "infeasible",
             Refusal::QueueFull { .. } => "queue-full",
@@ -199,6 +206,14 @@ impl Refusal {
             }
             Refusal::UnknownToken { .. } => Some("`muster token ls` lists the tokens".into()),
             Refusal::UnknownWindow { .. } => Some("`muster window ls` lists the windows".into()),
+            Refusal::UnknownSecret { name, .. } => {
+                Some(format!("`muster secret ls` lists the secrets; `muster secret set {name}` sets one"))
+            }
+            Refusal::NotOwnSecret { .. } => Some(
+                "only its owner, the tenant-admin, operators and admins may change it; `muster secret set` without \
+                 `--shared` sets one of your own"
+                    .into(),
+            ),
             Refusal::UnknownPool { suggestion, .. } => Some(match suggestion {
                 Some(suggestion) => format!("did you mean `{suggestion}`?"),
                 None => "`muster policy show` lists the pools".into(),
@@ -253,6 +268,14 @@ impl Refusal {
             _ => None,
         }
     }
+}
+
+fn for_user(user: Option<&str>) -> String {
+    user.map_or_else(|| " of the tenant".to_string(), |user| format!(" for `{user}`"))
+}
+
+fn owner_of_secret(owner: Option<&str>) -> String {
+    owner.map_or_else(|| "the tenant".to_string(), |owner| format!("`{owner}`"))
 }
 
 fn ceiling_source(source: CeilingSource, tenant: &TenantId) -> String {

@@ -60,6 +60,13 @@ pub enum Reason {
         nodes: u32,
         ports: PortRange,
     },
+    /// Enough is free, but not on nodes whose agent delivers the secrets of the job.
+    SecretDelivery {
+        /// Nodes that deliver secrets, in any state.
+        nodes: u32,
+        /// All nodes.
+        of_nodes: u32,
+    },
     /// No eligible device has the requested share of a GPU free.
     Share {
         /// Requested compute in thousandths of a GPU.
@@ -222,6 +229,7 @@ impl Reason {
             Reason::Fragmented { .. } | Reason::GangFragmented { .. } | Reason::LocalityUnmet { .. } => "Fragmented",
             Reason::ContainerRuntime { .. } => "ContainerRuntime",
             Reason::MasterPorts { .. } => "MasterPorts",
+            Reason::SecretDelivery { .. } => "SecretDelivery",
             Reason::Share { needs_milli, free_milli, .. } if *free_milli >= u64::from(*needs_milli) => "Fragmented",
             Reason::Share { .. } => "Capacity",
             Reason::Partition { .. } => "Partition",
@@ -286,6 +294,11 @@ impl Reason {
                 "{nodes} of {} {} a container runtime, which the image of the job needs, and no capacity is free there",
                 many(u64::from(*of_nodes), "node"),
                 if *nodes == 1 { "has" } else { "have" }
+            ),
+            Reason::SecretDelivery { nodes, of_nodes } => format!(
+                "{nodes} of {} {} the secrets of the job, and no capacity is free there",
+                many(u64::from(*of_nodes), "node"),
+                if *nodes == 1 { "can deliver" } else { "deliver" }
             ),
             Reason::Share { needs_milli, needs_mib, instance: true, .. } => format!(
                 "needs a MIG instance with {} of a GPU{}; none is free",

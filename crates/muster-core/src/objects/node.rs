@@ -26,6 +26,8 @@ pub use status::{NodeState, NodeStatus, Recorded, Service, Sight};
 const AGENT_LABEL_PREFIX: &str = "muster.io/";
 /// The label of a node that has a container runtime; its value is the name of the runtime.
 const CONTAINER_RUNTIME_LABEL: &str = "muster.io/container-runtime";
+/// The label of a node whose agent delivers secrets; its value says who else can read them there.
+const SECRETS_LABEL: &str = "muster.io/secrets";
 
 /// A node and its current state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -233,9 +235,21 @@ impl Node {
     /// runtime if there is one; a simulated node runs no programs, so it takes every image; of a declared node nothing is
     /// known yet.
     pub fn runs_images(&self) -> bool {
-        let labels = &self.facts.labels;
-        let is_real = labels.keys().any(|key| key.starts_with(AGENT_LABEL_PREFIX));
-        self.declared || labels.contains_key(CONTAINER_RUNTIME_LABEL) || (self.facts.simulated && !is_real)
+        self.has_facility(CONTAINER_RUNTIME_LABEL)
+    }
+
+    /// Whether jobs with secrets can run here. An agent of an earlier release would run them without their secrets.
+    pub fn delivers_secrets(&self) -> bool {
+        self.has_facility(SECRETS_LABEL)
+    }
+
+    /// False for a simulated node, which runs no programs: a real one reports how it isolates them.
+    pub fn runs_programs(&self) -> bool {
+        !self.facts.simulated || self.facts.labels.keys().any(|key| key.starts_with(AGENT_LABEL_PREFIX))
+    }
+
+    fn has_facility(&self, label: &str) -> bool {
+        self.declared || self.facts.labels.contains_key(label) || !self.runs_programs()
     }
 
     /// The status as users see it, with `Declared` for a declared node.

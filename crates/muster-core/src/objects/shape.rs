@@ -20,6 +20,8 @@ pub struct Shape {
     pub pool: Option<String>,
     /// The job has an image, so its nodes must have a container runtime.
     pub in_container: bool,
+    /// The job has secrets, so the agents of its nodes must deliver them.
+    pub has_secrets: bool,
 }
 
 impl Shape {
@@ -31,6 +33,7 @@ impl Shape {
             node_labels: spec.node_labels.clone(),
             pool: spec.pool.clone(),
             in_container: spec.run.image.is_some(),
+            has_secrets: !spec.run.secrets.is_empty(),
         }
     }
 

@@ -133,6 +133,7 @@ fn capacity_reasons(draft: &Draft, facts: &ClusterFacts, waiting: WaitingJob, re
     reasons.extend(held_for_others(draft, facts, waiting, request));
     reasons.push(shortage(draft, waiting, request));
     reasons.extend(container_runtime_busy(draft, waiting, request));
+    reasons.extend(delivery_of_secrets_busy(draft, waiting, request));
     reasons.extend(out_of_service(facts, request));
     reasons
 }
@@ -260,14 +261,30 @@ fn container_runtime_busy(draft: &Draft, waiting: WaitingJob, request: &Request)
     if !request.shape.in_container {
         return None;
     }
-    let relaxed = Shape { in_container: false, ..(*request.shape).clone() };
-    let relaxed = Request::new(&draft.state.resources, &Arc::new(relaxed));
-    place::find_placement(draft, &relaxed, waiting.end)?;
-    let count = |counts: &dyn Fn(&Kind) -> bool| -> u32 {
-        let kinds = draft.state.resources.kinds().filter(|(kind, _)| counts(kind));
-        kinds.fold(0, |sum, (_, nodes)| sum.saturating_add(u32::try_from(nodes).unwrap_or(u32::MAX)))
-    };
+    fits_as(draft, waiting, Shape { in_container: false, ..(*request.shape).clone() })?;
+    let count = |counts: &dyn Fn(&Kind) -> bool| count_nodes(draft, counts);
     Some(Reason::ContainerRuntime { nodes: count(&|kind| kind.runs_images), of_nodes: count(&|_| true) })
+}
+
+/// For a job with secrets: it would fit on nodes that do not deliver them.
+fn delivery_of_secrets_busy(draft: &Draft, waiting: WaitingJob, request: &Request) -> Option<Reason> {
+    if !request.shape.has_secrets {
+        return None;
+    }
+    fits_as(draft, waiting, Shape { has_secrets: false, ..(*request.shape).clone() })?;
+    let count = |counts: &dyn Fn(&Kind) -> bool| count_nodes(draft, counts);
+    Some(Reason::SecretDelivery { nodes: count(&|kind| kind.delivers_secrets), of_nodes: count(&|_| true) })
+}
+
+/// Whether a job of another shape would be placed now.
+fn fits_as(draft: &Draft, waiting: WaitingJob, shape: Shape) -> Option<()> {
+    let relaxed = Request::new(&draft.state.resources, &Arc::new(shape));
+    place::find_placement(draft, &relaxed, waiting.end).map(drop)
+}
+
+fn count_nodes(draft: &Draft, counts: &dyn Fn(&Kind) -> bool) -> u32 {
+    let kinds = draft.state.resources.kinds().filter(|(kind, _)| counts(kind));
+    kinds.fold(0, |sum, (_, nodes)| sum.saturating_add(u32::try_from(nodes).unwrap_or(u32::MAX)))
 }
 
 /// For tasks that share GPUs: too few GPU fractions of the requested size are free, cores and memory aside.

@@ -18,7 +18,10 @@ pub fn infeasible(capacity: &ResourceIndex, shape: &Shape) -> (String, String) {
     if capacity.is_empty() {
         return ("no node is registered".to_string(), "register a node".to_string());
     }
-    if let Some(problem) = no_container_runtime(capacity, shape).or_else(|| too_far_apart(capacity, shape)) {
+    if let Some(problem) = no_container_runtime(capacity, shape)
+        .or_else(|| no_delivery_of_secrets(capacity, shape))
+        .or_else(|| too_far_apart(capacity, shape))
+    {
         return problem;
     }
     if shape.may_span() {
@@ -55,6 +58,25 @@ fn no_container_runtime(capacity: &ResourceIndex, shape: &Shape) -> Problem {
         true => (
             "the job has an image, and no node with a container runtime could hold the job",
             "ask for less, or submit the job without an image",
+        ),
+    };
+    Some((problem.to_string(), nearest.to_string()))
+}
+
+/// The cluster could hold the gang without its secrets.
+fn no_delivery_of_secrets(capacity: &ResourceIndex, shape: &Shape) -> Problem {
+    let relaxed = Shape { has_secrets: false, ..shape.clone() };
+    if !shape.has_secrets || !capacity.could_ever_hold(&relaxed) {
+        return None;
+    }
+    let (problem, nearest) = match capacity.kinds().any(|(kind, _)| kind.delivers_secrets) {
+        false => (
+            "the job has secrets, and the agent of no node delivers them",
+            "upgrade the agents; their log says why a node cannot deliver secrets",
+        ),
+        true => (
+            "the job has secrets, and no node that delivers them could hold the job",
+            "ask for less, or upgrade the agents of the other nodes",
         ),
     };
     Some((problem.to_string(), nearest.to_string()))

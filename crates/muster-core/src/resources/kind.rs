@@ -33,6 +33,8 @@ pub struct Kind {
     pub taints: Vec<String>,
     /// Jobs with an image can run here.
     pub runs_images: bool,
+    /// Jobs with secrets can run here.
+    pub delivers_secrets: bool,
     pub topology: Arc<NodeTopology>,
 }
 
@@ -307,6 +309,7 @@ impl Kind {
             labels: node.labels().clone(),
             taints: node.taints().to_vec(),
             runs_images: node.runs_images(),
+            delivers_secrets: node.delivers_secrets(),
             topology: Arc::new(NodeTopology::of(&facts.gpus, &facts.numa)),
         }
     }
@@ -405,10 +408,11 @@ impl Kind {
         }
     }
 
-    /// Whether nodes of this kind carry the requested labels and no taint, and run images if the job has one.
+    /// Whether nodes of this kind carry the requested labels and no taint, and have what the image and the secrets
+    /// of the job need.
     pub fn admits(&self, shape: &Shape) -> bool {
         let labelled = |(key, value)| self.labels.get(key) == Some(value);
-        let runs_it = self.runs_images || !shape.in_container;
+        let runs_it = (self.runs_images || !shape.in_container) && (self.delivers_secrets || !shape.has_secrets);
         self.taints.is_empty() && runs_it && shape.node_labels.iter().all(labelled)
     }
 

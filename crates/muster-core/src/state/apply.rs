@@ -211,6 +211,15 @@ impl State {
                 self.windows.remove(name);
             }
 
+            Event::SecretSet { secret, at } => {
+                self.clock = self.clock.max(*at);
+                self.secrets.insert(secret.id.clone(), (**secret).clone());
+            }
+            Event::SecretRemoved { id, at } => {
+                self.clock = self.clock.max(*at);
+                self.secrets.remove(id);
+            }
+
             Event::Configured { settings, at } => {
                 self.clock = self.clock.max(*at);
                 let half_life_ms = self.settings.usage_half_life_ms;

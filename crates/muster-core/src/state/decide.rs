@@ -69,6 +69,8 @@ impl State {
             }
             Command::OpenWindow { window } => self.decide_open_window(by, window, now),
             Command::CloseWindow { name } => self.decide_close_window(name, now),
+            Command::SetSecret { secret } => self.decide_set_secret(by, secret, now),
+            Command::RemoveSecret { id } => self.decide_remove_secret(by, id, now),
             Command::AdoptPlan { plan, epoch } => Ok(self.decide_adopt(plan, *epoch, now)),
             Command::ReportTask { node, job, attempt, report } => {
                 self.check_may_change_if_known(by, *job)?;

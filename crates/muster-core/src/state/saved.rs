@@ -17,6 +17,7 @@ use crate::objects::enrolment::{Enrolment, JoinToken};
 use crate::objects::job::{Job, JobSpec};
 use crate::objects::node::Node;
 use crate::objects::policy::{BundleVersion, FailedAttempt, JobAnswer, TenantLimit};
+use crate::objects::secret::Secret;
 use crate::objects::settings::Settings;
 use crate::objects::token::Token;
 use crate::objects::window::Window;
@@ -62,6 +63,8 @@ pub struct SavedFrame {
     claims: Vec<(JobId, Claim)>,
     #[serde(default)]
     windows: Vec<Window>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    secrets: Vec<Secret>,
     tokens: Vec<Token>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     join_tokens: Vec<JoinToken>,
@@ -173,6 +176,7 @@ impl State {
             trimmed_before: self.trimmed_before,
             claims: self.claims.iter().map(|(id, claim)| (*id, claim.clone())).collect(),
             windows: self.windows.values().cloned().collect(),
+            secrets: self.secrets.values().cloned().collect(),
             tokens: self.tokens.values().cloned().collect(),
             join_tokens: self.join_tokens.values().cloned().collect(),
             enrolments: self.enrolments.iter().map(|(node, enrolment)| (node.clone(), enrolment.clone())).collect(),
@@ -303,6 +307,7 @@ impl SavedFrame {
             trimmed_before: self.trimmed_before,
             claims: self.claims.into_iter().collect(),
             windows: self.windows.into_iter().map(|window| (window.name.clone(), window)).collect(),
+            secrets: self.secrets.into_iter().map(|secret| (secret.id.clone(), secret)).collect(),
             tokens: self.tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
             join_tokens: self.join_tokens.into_iter().map(|token| (token.id.clone(), token)).collect(),
             enrolments: self.enrolments.into_iter().collect(),

@@ -45,6 +45,7 @@ impl State {
         self.check_tenant(spec)?;
         self.check_priority(by, &spec.tenant, spec.priority)?;
         self.check_pool(spec.pool.as_deref())?;
+        self.check_secrets(spec)?;
         self.check_feasible(spec)?;
         self.check_queue(request)?;
         let open_dependencies = self.open_dependencies(request)?;

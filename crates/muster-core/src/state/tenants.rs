@@ -61,7 +61,8 @@ impl State {
         let revoked = tokens.map(|token| Event::TokenRevoked { id: token.id.clone(), at: now });
         let deleted = Event::TenantDeleted { id: id.clone(), at: now };
         let without_policies = self.tenant_policies_removed(by, id, now);
-        Ok(Decision::done(revoked.chain(without_policies).chain([deleted]).collect()))
+        let without_secrets = self.secrets_removed(id, now);
+        Ok(Decision::done(revoked.chain(without_policies).chain(without_secrets).chain([deleted]).collect()))
     }
 
     fn check_config(&self, id: &TenantId, config: &TenantConfig) -> Result<(), Refusal> {

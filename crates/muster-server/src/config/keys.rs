@@ -51,6 +51,13 @@ pub(super) const KEYS: &[Key] = &[
     key("listen", ValueKind::Address, "127.0.0.1:8080", "address and port of the HTTP server"),
     key("data_dir", ValueKind::Text, "./muster-data", "folder of the database, certificates and tokens"),
     key("cluster", ValueKind::Text, "", "file that describes a simulated cluster"),
+    key(
+        "secrets.key_file",
+        ValueKind::Text,
+        "",
+        "file with the key that seals the secrets of jobs, readable by its owner only and the same on all servers of the cluster; \
+         default: secrets.key in the data folder",
+    ),
     key("policies.dir", ValueKind::Text, "", "folder of policy files; applied at start and whenever a file changes"),
     key(
         "auth.mode",

@@ -53,6 +53,7 @@ impl Resolver<'_> {
             grpc_port: self.grpc_port(),
             database: self.database(&data_dir),
             data_dir,
+            secrets_key_file: merged.text("secrets.key_file").map(PathBuf::from),
             start_timeout_ms: Some(merged.number("database.start_timeout_secs"))
                 .filter(|seconds: &i64| *seconds > 0)
                 .map(|seconds| seconds * 1_000),

@@ -106,6 +106,9 @@ pub const ACCESS_RULES: &[(Method, &str, AccessRule)] = &[
     (Method::GET, "/api/v1/tokens", TENANT_ADMIN),
     (Method::POST, "/api/v1/tokens", TENANT_ADMIN),
     (Method::DELETE, "/api/v1/tokens/{id}", TENANT_ADMIN),
+    (Method::GET, "/api/v1/secrets", MEMBER),
+    (Method::PUT, "/api/v1/secrets/{name}", MEMBER),
+    (Method::DELETE, "/api/v1/secrets/{name}", MEMBER),
     (Method::GET, "/api/v1/events", VIEWER),
 ];
 

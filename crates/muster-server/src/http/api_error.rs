@@ -110,12 +110,14 @@ fn http_status(refusal: &Refusal) -> StatusCode {
         | Refusal::UnknownGpu { .. }
         | Refusal::UnknownToken { .. }
         | Refusal::UnknownWindow { .. }
+        | Refusal::UnknownSecret { .. }
         | Refusal::UnknownPolicy { .. } => StatusCode::NOT_FOUND,
         Refusal::OverQuota { .. }
         | Refusal::OverUserQuota { .. }
         | Refusal::InactiveTenant { .. }
         | Refusal::OverPriorityCeiling { .. }
         | Refusal::NotOwner { .. }
+        | Refusal::NotOwnSecret { .. }
         | Refusal::JoinTokenUnusable { .. }
         | Refusal::JoinTokenOfAnotherNode { .. }
         | Refusal::PolicyRefuses { .. } => StatusCode::FORBIDDEN,

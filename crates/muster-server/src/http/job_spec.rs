@@ -6,6 +6,7 @@ use muster_core::gpu::model;
 use muster_core::objects::job::{
     CheckpointRule, EarlySignal, Mount, OnNodeLost, Resources, RestartRule, Run, TaskGroup, Topology,
 };
+use muster_core::objects::secret::SecretUse;
 use muster_core::{JobSpec, TenantId};
 use muster_protocol::submit::{self as wire, SubmitTask};
 
@@ -204,7 +205,14 @@ fn run(submission: &wire::SubmitJob) -> Result<Run, ApiError> {
         env: submission.environment.clone(),
         directory: non_empty(&submission.directory),
         mounts: submission.mounts.iter().map(|text| mount(text)).collect::<Result<_, _>>()?,
+        secrets: submission.secrets.iter().map(|text| secret_use(text)).collect(),
     })
+}
+
+/// `NAME`, or `NAME=FILE`; the core checks both.
+fn secret_use(text: &str) -> SecretUse {
+    let (name, file) = text.split_once('=').unwrap_or((text, text));
+    SecretUse { name: name.to_string(), file: file.to_string() }
 }
 
 /// `SOURCE:TARGET` or `SOURCE:TARGET:ro`.

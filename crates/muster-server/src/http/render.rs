@@ -4,6 +4,7 @@ use muster_core::JobSpec;
 use muster_core::facts::verdict;
 use muster_core::objects::job::{Mount, OnNodeLost, Phase, TaskGroup};
 use muster_core::objects::score;
+use muster_core::objects::secret::SecretUse;
 use muster_protocol::job::{Attempt, Job, JobState, JobSummary, Reason, Task};
 use muster_protocol::score::{Score, ScoreTerm};
 use muster_store::rows::{self, AttemptRow, JobDetail, JobRow};
@@ -24,6 +25,10 @@ pub fn api_job_state(state: rows::JobState) -> JobState {
         rows::JobState::Preempted => JobState::Preempted,
         rows::JobState::Cancelled => JobState::Cancelled,
     }
+}
+
+fn secret_text(used: &SecretUse) -> String {
+    if used.file == used.name { used.name.clone() } else { format!("{}={}", used.name, used.file) }
 }
 
 fn mount_text(mount: &Mount) -> String {
@@ -142,6 +147,7 @@ pub fn api_job(detail: JobDetail, now_ms: i64) -> Job {
         args: spec.run.args,
         directory: spec.run.directory,
         mounts: spec.run.mounts.iter().map(mount_text).collect(),
+        secrets: spec.run.secrets.iter().map(secret_text).collect(),
         after: spec.after.iter().map(dependency_text).collect(),
         max_restarts: spec.restart.max_restarts,
         max_requeues: spec.restart.max_requeues,

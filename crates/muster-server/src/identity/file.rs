@@ -22,6 +22,10 @@ pub enum FileError {
         "`{path}` can be read by others (mode {mode:04o}); run `chmod 600 {path}`, and revoke the token if it was ever exposed"
     )]
     Exposed { path: PathBuf, mode: u32 },
+    #[error(
+        "`{path}` can be read by others (mode {mode:04o}); run `chmod 600 {path}`; if it was ever exposed, remove all secrets and the file, and set new ones"
+    )]
+    ExposedKey { path: PathBuf, mode: u32 },
     #[error("`{path}` does not hold a token; it should be one line that begins with `mst_`")]
     NoToken { path: PathBuf },
 }

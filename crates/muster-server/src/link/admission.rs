@@ -231,6 +231,7 @@ impl LinkView<'_> {
             attempts: Vec::new(),
             pools: Vec::new(),
             reboot_from: None,
+            secrets: Vec::new(),
         }
     }
 }

@@ -594,3 +594,66 @@ fn server_files_are_readable_by_their_owner_only() {
     assert_eq!(found, Vec::<String>::new());
     assert_eq!(std::fs::metadata(server.data_dir()).unwrap().permissions().mode() & 0o777, 0o700);
 }
+
+#[test]
+fn secrets_follow_the_roles_and_are_never_shown() {
+    let RoleClients { server, viewer, member, tenant_admin, operator, blue_member: blue } = role_clients();
+    let value = "aHVudGVyMg=="; // hunter2
+    let put = |client: &Client, name: &str, more: Value| {
+        let mut body = json!({"value": value});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        client.put(&format!("/api/v1/secrets/{name}"), &body)
+    };
+    let own = put(&member, "TOKEN", json!({}));
+    assert_eq!(
+        (own.status, own.json()["user"].as_str(), own.json()["bytes"].as_u64()),
+        (200, Some("member-red"), Some(7))
+    );
+    server.expect_problem(&put(&viewer, "TOKEN", json!({})), 403, "forbidden");
+    server.expect_problem(&put(&member, "SHARED", json!({"shared": true})), 403, "not-own-secret");
+    server.expect_problem(&put(&member, "TOKEN", json!({"user": "somebody"})), 403, "not-own-secret");
+    server.expect_problem(&put(&blue, "TOKEN", json!({"tenant_id": "red"})), 404, "unknown-tenant");
+    assert_eq!(put(&tenant_admin, "SHARED", json!({"shared": true})).status, 200);
+    assert_eq!(put(&tenant_admin, "OTHERS", json!({"user": "somebody"})).status, 200);
+
+    let names = |client: &Client| -> Vec<String> {
+        let list = client.get("/api/v1/secrets").json();
+        list["secrets"].as_array().unwrap().iter().map(|secret| secret["name"].as_str().unwrap().to_string()).collect()
+    };
+    assert_eq!((names(&member), names(&blue)), (vec!["SHARED".to_string(), "TOKEN".to_string()], Vec::new()));
+    assert_eq!((names(&tenant_admin).len(), names(&operator).len()), (3, 3));
+    server.expect_problem(&viewer.get("/api/v1/secrets"), 403, "forbidden");
+
+    let submit =
+        |client: &Client, secrets: Value| client.post("/api/v1/jobs", &json!({"script": "x", "secrets": secrets}));
+    let accepted = submit(&member, json!(["TOKEN", "SHARED=shared.txt"]));
+    let job = accepted.json()["job_id"].as_str().unwrap_or(&accepted.text).to_string();
+    let shown = member.get(&format!("/api/v1/jobs/{job}"));
+    assert_eq!(shown.json()["secrets"], json!(["TOKEN", "SHARED=shared.txt"]));
+    server.wait_until("a simulated node to take the job", |_| {
+        member.get(&format!("/api/v1/jobs/{job}")).json()["state"] != "pending"
+    });
+    server.expect_problem(&submit(&blue, json!(["TOKEN"])), 404, "unknown-secret");
+    server.expect_problem(&submit(&member, json!(["OTHERS"])), 404, "unknown-secret");
+    server.expect_problem(&submit(&member, json!(["TOKEN=a/b"])), 422, "invalid");
+    server.expect_problem(&submit(&member, json!(["TOKEN", "SHARED=TOKEN"])), 422, "invalid");
+
+    let wrong = |name: &str, value: String| member.put(&format!("/api/v1/secrets/{name}"), &json!({"value": value}));
+    for name in ["1ST", "A-B", "..", "A%2FB"] {
+        let status = wrong(name, value.to_string()).status;
+        assert!(status == 422 || status == 404, "{name}: {status}");
+    }
+    server.expect_problem(&wrong("BIG", "QUFB".repeat(21_846)), 422, "invalid");
+    let reply = wrong("TOKEN", "hunter2 in clear".to_string());
+    server.expect_problem(&reply, 400, "malformed");
+    assert!(!reply.text.contains("hunter2"), "{}", reply.text);
+
+    server.expect_problem(&member.delete("/api/v1/secrets/SHARED?shared=true"), 403, "not-own-secret");
+    assert_eq!(member.delete("/api/v1/secrets/TOKEN").status, 200);
+    server.expect_problem(&member.delete("/api/v1/secrets/TOKEN"), 404, "unknown-secret");
+    let audit = operator.get("/api/v1/audit?limit=1000").text;
+    assert!(audit.contains("secret.set") && audit.contains("red/member-red/TOKEN"), "{audit}");
+    for text in [audit, operator.get("/api/v1/secrets").text, shown.text] {
+        assert!(!text.contains("hunter2") && !text.contains(value), "{text}");
+    }
+}

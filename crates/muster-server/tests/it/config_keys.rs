@@ -32,6 +32,9 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         "listen" | "data_dir" => TestedIn("muster-server/tests/it/test_server.rs"),
         "cluster" => TestedIn("muster/tests/transcripts/topology.md"),
         "policies.dir" => TestedIn("muster/tests/it/policies.rs"),
+        "secrets.key_file" => {
+            ResolvedConfig(&[], "/etc/muster/secrets.key", |config| format!("{:?}", config.secrets_key_path()))
+        }
         "auth.mode" => ServerResponse("tokens", |server| anonymous_status(server, "/api/v1/jobs")),
         "log.format" => ResolvedConfig(&[], "json", |config| format!("{:?}", config.log)),
         "log.level" => ResolvedConfig(&[], "debug", |config| format!("{:?}", config.log)),

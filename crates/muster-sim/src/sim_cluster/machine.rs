@@ -17,7 +17,7 @@ use muster_agent::AgentError;
 use muster_agent::machine::{AttemptKey, EpilogStatus, InMemoryRecords, Machine};
 use muster_agent::records::{ExitRecord, LaunchIntent, LaunchLock, SelfFence, ShimRecord, SignalRecord, StopRecord};
 use muster_agent::shim::gang_monitor::GangMonitor;
-use muster_protocol::agent::{AttemptOrder, Exit, RegisteredGpu, Registration};
+use muster_protocol::agent::{AttemptOrder, Exit, RegisteredGpu, Registration, SecretFile};
 
 use super::clock::MachineClock;
 use crate::random::Random;
@@ -444,7 +444,7 @@ impl Machine for AgentMachine {
         Ok(())
     }
 
-    fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
+    fn start_shim(&mut self, key: &AttemptKey, _: &[SecretFile]) -> Result<(), AgentError> {
         let mut state = self.host.0.borrow_mut();
         state.check_disk_write()?;
         let pid = state.next_pid;

@@ -104,6 +104,8 @@ pub fn recorded_command(event: &Event) -> Option<(String, Command)> {
             (by.clone(), Command::PartitionGpu { node, gpu: gpu.index, profiles, why })
         }
         Event::WindowOpened { window, .. } => (window.by.clone(), Command::OpenWindow { window: window.clone() }),
+        Event::SecretSet { secret, .. } => (secret.set_by.clone(), Command::SetSecret { secret: secret.clone() }),
+        Event::SecretRemoved { id, .. } => (system(), Command::RemoveSecret { id: id.clone() }),
         Event::WindowClosed { name, .. } => (system(), Command::CloseWindow { name: name.clone() }),
         Event::PolicyApplied { version } => {
             let (scope, bundle, why) = (version.scope.clone(), version.bundle.clone(), version.why.clone());

@@ -9,8 +9,8 @@ use crate::tables::Value;
 const ENTRIES_PER_TRANSACTION: usize = 1_000;
 
 /// Tables that do not follow from the journal.
-const TABLES_NOT_PROJECTED: [&str; 5] =
-    ["savepoints", "savepoint_chunks", "leader", "cluster", crate::migrations::HISTORY_TABLE];
+const TABLES_NOT_PROJECTED: [&str; 6] =
+    ["savepoints", "savepoint_chunks", "sealed_secrets", "leader", "cluster", crate::migrations::HISTORY_TABLE];
 
 /// Projects entries into a temporary database.
 pub struct TableRebuilder {

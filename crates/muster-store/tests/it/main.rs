@@ -36,6 +36,7 @@ mod postgres_faults;
 mod private_files;
 mod savepoints;
 mod schema;
+mod sealed_secrets;
 mod tables;
 mod tables_match_state;
 mod tls;

@@ -108,6 +108,7 @@ fn spec_fields(card: Card, job: &Job) -> Card {
         .field_if_some("not before", job.summary.start_after.as_deref().map(units::localize_timestamps))
         .field_if_some("image", job.image.clone())
         .field_if_some("mounts", Some(job.mounts.join(" ")).filter(|mounts| !mounts.is_empty()))
+        .field_if_some("secrets", Some(job.secrets.join(" ")).filter(|secrets| !secrets.is_empty()))
         .field("command", command_line(job))
         .field_if_some("script", job.script.clone())
         .field_if_some("directory", job.directory.clone())

@@ -23,6 +23,7 @@ mod policy_bench;
 mod policy_worker;
 mod replay;
 mod restart;
+mod secrets;
 mod server;
 mod session;
 mod share;

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
+use muster_protocol::agent::SecretFile;
+
 use crate::error::AgentError;
 use crate::machine::{AttemptKey, EpilogStatus, InMemoryRecords, Machine};
 use crate::records::{ExitRecord, LaunchIntent, LaunchLock, SelfFence, ShimRecord, SignalRecord, StopRecord};
@@ -142,7 +144,7 @@ impl Machine for FakeMachine {
         Ok(())
     }
 
-    fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
+    fn start_shim(&mut self, key: &AttemptKey, _: &[SecretFile]) -> Result<(), AgentError> {
         if self.fails_to_start_shims {
             return Err(AgentError::NoShimCommand);
         }

@@ -5,7 +5,17 @@ use muster_protocol::agent::{AttemptOrder, Exit, Report, StopOrder};
 
 fn orders(generation: u64, attempts: Vec<AttemptOrder>) -> SimulatedInput {
     let (node, incarnation) = ("gpu01".to_string(), String::new());
-    SimulatedInput::Orders(Orders { node, incarnation, epoch: 1, generation, attempts, nonce: 0, pools: Vec::new(), reboot_from: None })
+    SimulatedInput::Orders(Orders {
+        node,
+        incarnation,
+        epoch: 1,
+        generation,
+        attempts,
+        nonce: 0,
+        pools: Vec::new(),
+        reboot_from: None,
+        secrets: Vec::new(),
+    })
 }
 
 /// Both clocks show the same, unless a test sets one of them.
@@ -75,6 +85,7 @@ fn every_node_registers_and_then_sends_heartbeats() {
             nonce: 0,
             pools: Vec::new(),
             reboot_from: None,
+            secrets: Vec::new(),
         };
         cluster.step(at(1_600), SimulatedInput::Orders(known));
     }

@@ -9,6 +9,7 @@ use crate::gpu::topology::{LocalityRequirement, Nvlink};
 use crate::ids::{JobId, TenantId};
 use crate::objects::demand::Demand;
 use crate::objects::job::PlacedTask;
+use crate::objects::secret::SecretUse;
 use crate::time::Timestamp;
 
 /// The specification of a job. It changes after submission only by `JobChanged`, and it is shared between all jobs of
@@ -324,6 +325,9 @@ pub struct Run {
     /// What the container of a job with an image sees of the machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
+    /// Secrets that it finds as files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretUse>,
 }
 
 /// A directory or file of the machine that a container sees.

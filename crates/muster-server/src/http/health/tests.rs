@@ -81,6 +81,20 @@ impl Tables for UnavailableTables {
     }
 }
 
+struct UnavailableSecrets;
+
+impl muster_store::SealedSecrets for UnavailableSecrets {
+    fn put(&self, _: muster_store::LeaderEpoch, _: &muster_store::SealedSecret<'_>) -> Result<(), StoreError> {
+        unavailable()
+    }
+    fn discard(&self, _: muster_store::LeaderEpoch, _: &str) -> Result<(), StoreError> {
+        unavailable()
+    }
+    fn sealed(&self, _: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        unavailable()
+    }
+}
+
 fn app_with_unavailable_database() -> AppState {
     let (inbox, requests) = mpsc::sync_channel(1);
     drop(requests);
@@ -110,6 +124,7 @@ fn app_with_unavailable_database() -> AppState {
         whatif_replay: None,
         interpreter: None,
         admission_slots: crate::http::admission_slots(),
+        secrets: Arc::new(crate::secrets::SecretVault::new(Arc::new(UnavailableSecrets), "secrets.key".into())),
         shadow: Arc::default(),
         stopping: watch::channel(false).1,
     })
