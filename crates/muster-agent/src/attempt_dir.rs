@@ -181,6 +181,11 @@ impl AttemptDir {
         self.file(EXEC_FILE).exists()
     }
 
+    /// The data directory of the agent, which has this directory as `attempts/JOB/ATTEMPT`.
+    pub fn data_dir(&self) -> &Path {
+        self.path.ancestors().nth(3).unwrap_or(&self.path)
+    }
+
     pub fn launch_lock(&self) -> Result<Option<LaunchLock>, AgentError> {
         self.read_record(LAUNCH_LOCK_FILE)
     }

@@ -22,6 +22,8 @@ pub(crate) use detect::{CgroupBase, attempt_name};
 
 /// The file that lists the processes of a cgroup, and takes new ones.
 const PROCS_FILE: &str = "cgroup.procs";
+/// How the name of a child begins in which a program that a person runs inside a container is.
+const EXEC_CGROUP_PREFIX: &str = "muster-exec-";
 /// The child that podman makes for the process that watches over a container.
 const CONTAINER_MONITOR_CGROUP: &str = "conmon";
 /// The kernel charges memory in batches, so a cgroup may be killed with less than this free.
@@ -262,7 +264,30 @@ impl Cgroup {
             .is_some_and(|(limit, most)| reached(limit, most))
     }
 
-    /// The processes of the containers in this cgroup: without those that watch over a container.
+    /// The cgroup of a process of a container: below this one, or where a daemon has put it.
+    pub fn of_container(&self, pid: i32) -> Result<Cgroup, CgroupError> {
+        let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
+        let text = read(&path)?;
+        let place = |dir: &PathBuf, controller: &str| {
+            let elsewhere = || Some(detect::dir_of(&self.hierarchy_of(dir)?, &text, controller)?);
+            dir_with(dir, pid).or_else(elsewhere).ok_or_else(|| CgroupError {
+                path: dir.clone(),
+                action: "searched for the container",
+                source: io::ErrorKind::NotFound.into(),
+            })
+        };
+        let v1 = self.v1.iter().map(|(controller, dir)| Ok((*controller, place(dir, controller.name())?)));
+        let unified = self.unified.as_ref().map(|dir| place(dir, "")).transpose()?;
+        Ok(Cgroup { unified, v1: v1.collect::<Result<_, CgroupError>>()? })
+    }
+
+    /// The child for a program that a person runs inside this container, with a name of its own. It has no limits of its own.
+    pub fn exec_child(&self, number: u32) -> Cgroup {
+        self.child(&format!("{EXEC_CGROUP_PREFIX}{number}"))
+    }
+
+    /// The processes of the containers in this cgroup: without those that watch over a container, and without programs that
+    /// people run inside it.
     pub fn container_processes(&self) -> Vec<i32> {
         self.dirs().next().map(container_processes_below).unwrap_or_default()
     }
@@ -292,8 +317,18 @@ fn kill_all<'a>(pids: impl IntoIterator<Item = &'a i32>) {
     }
 }
 
+/// The directory of this cgroup or of one below that holds the process.
+fn dir_with(dir: &Path, pid: i32) -> Option<PathBuf> {
+    let text = fs::read_to_string(dir.join(PROCS_FILE)).unwrap_or_default();
+    if text.lines().any(|line| line.parse() == Ok(pid)) {
+        return Some(dir.to_path_buf());
+    }
+    children(dir).iter().find_map(|child| dir_with(child, pid))
+}
+
 fn container_processes_below(dir: &Path) -> Vec<i32> {
-    if dir.file_name().is_some_and(|name| name == CONTAINER_MONITOR_CGROUP) {
+    let name = dir.file_name().unwrap_or_default().to_string_lossy();
+    if name == CONTAINER_MONITOR_CGROUP || name.starts_with(EXEC_CGROUP_PREFIX) {
         return Vec::new();
     }
     let text = fs::read_to_string(dir.join(PROCS_FILE)).unwrap_or_default();

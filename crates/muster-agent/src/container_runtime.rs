@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::job_user::JobUser;
 
-pub(crate) use commands::{ContainerEnd, client_environment, last_line};
+pub(crate) use commands::{ContainerEnd, ImageFacts, client_environment, last_line};
 pub(crate) use discovery::{HostFacts, find, is_known};
 
 /// The runtimes for which there is an adapter, in the order in which they are looked for.
@@ -153,9 +153,16 @@ trait CommandLines {
     /// Succeeds if the image is on this node. `None` if the runtime pulls images by itself when it runs them.
     fn find_image(&self, runtime: &ContainerRuntime, image: &str) -> Option<Vec<OsString>>;
 
+    /// Prints one line with the id of an image and its size in bytes. `None` for a runtime that keeps images in files of the
+    /// job's user.
+    fn image_facts(&self, runtime: &ContainerRuntime, image: &str) -> Option<Vec<OsString>>;
+
+    /// Removes an image that no container uses. `None` as for `image_facts`.
+    fn remove_image(&self, runtime: &ContainerRuntime, image: &str) -> Option<Vec<OsString>>;
+
     fn pull(&self, runtime: &ContainerRuntime, image: &str) -> Vec<OsString>;
 
-    /// Prints one line with the status of a container. `None` for a runtime whose containers are plain processes.
+    /// Prints one line with the status of a container and its first process. `None` for a runtime whose containers are plain processes.
     fn status(&self, runtime: &ContainerRuntime, name: &str) -> Option<Vec<OsString>>;
 
     /// Kills containers and removes them; containers that do not exist are no error. `None` as for `status`.

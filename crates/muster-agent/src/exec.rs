@@ -22,13 +22,18 @@ use muster_protocol::exec::{
     data_cost,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::OFlags;
 use rustix::pty::OpenptFlags;
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::attempt_dir::AttemptDir;
+use crate::cgroup::Cgroup;
+use crate::container_namespaces::ContainerProcess;
+use crate::container_runtime::{ContainerSetup, container_name};
 use crate::exec_keeper::{KEEPER_VERB, KeeperAnswer, KeeperCommand, KeeperLaunch};
 use crate::isolation::Isolation;
 use crate::private_mounts::PRIVATE_TMP_DIR;
+use crate::proc::Process;
 use crate::records::{LaunchIntent, LaunchLock, ShimRecord};
 use crate::shim::task_environment::{self, SHELL};
 use crate::task_launch::{self, Mounts, Rights, StageStep, TaskLaunch};
@@ -43,6 +48,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// What a terminal takes for the end of input.
 const END_OF_TRANSMISSION: u8 = 4;
 const DEFAULT_TERMINAL_KIND: &str = "xterm";
+/// Variables of every process in a container of apptainer, and of its predecessor.
+const APPTAINER_MARKS: [&str; 2] = ["APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"];
 
 /// Takes the messages of a program. It may block, which makes the program wait; false if nobody takes them any more.
 pub type ExecSink = Arc<dyn Fn(ExecMessage) -> bool + Send + Sync>;
@@ -95,12 +102,13 @@ impl ExecHost {
             task.attempt_dir.note_exec().map_err(|error| failed("exec-failed", &error))?;
         }
         let (theirs, ours) = match &order.terminal {
-            Some(terminal) => ProgramFiles::terminal(terminal, &task.isolation),
+            Some(terminal) => ProgramFiles::terminal(terminal, &task),
             None => ProgramFiles::pipes(),
         }
         .map_err(|error| failed("exec-failed", &error))?;
         let (keeper, mut control) = spawn_keeper().map_err(|error| failed("exec-failed", &error))?;
-        let launch = KeeperLaunch { launch: task.task_launch(order), shim: (task.shim.pid, task.shim.start_time) };
+        let launch = task.task_launch(order).map_err(|error| failed("exec-failed", &error))?;
+        let launch = KeeperLaunch { launch, shim: (task.shim.pid, task.shim.start_time) };
         let files: Vec<BorrowedFd<'_>> = theirs.iter().map(AsFd::as_fd).collect();
         let sent = task_launch::send(&mut control, &launch).and_then(|()| passed_files::send(&control, &files));
         drop(theirs);
@@ -139,8 +147,15 @@ struct RunningTask {
     shim: ShimRecord,
     /// In `intent`.
     task: usize,
+    place: TaskPlace,
+}
+
+/// Where the programs of a task run.
+#[derive(Debug, Clone, Copy)]
+enum TaskPlace {
     /// A process of the attempt; its mounts are those of all.
-    member: i32,
+    Member(i32),
+    Container(ContainerProcess),
 }
 
 impl RunningTask {
@@ -158,10 +173,6 @@ impl RunningTask {
             Some(LaunchLock::Abandoned) => return Err(not_running("the attempt has ended")),
             None => return Err(not_running("the attempt is starting")),
         };
-        if intent.order.run.image.is_some() {
-            let why = "programs inside containers are not supported yet";
-            return Err(ExecEnd::failed("exec-failed", why));
-        }
         let Some(leader) = shim.process_group else { return Err(not_running("the attempt is starting")) };
         let isolation = attempt_dir.isolation().map_err(unreadable)?;
         let task = intent.order.tasks.iter().position(|task| task.rank == order.rank);
@@ -172,15 +183,25 @@ impl RunningTask {
             return Err(not_running("the attempt is ending"));
         }
         let members = attempt_processes::descendants(&table, shim.pid);
-        let member = members.iter().find(|process| process.pid == leader).or(members.first());
-        let member = member.ok_or_else(|| not_running("the attempt is ending"))?.pid;
-        Ok(RunningTask { attempt_dir, intent, isolation, shim, task, member })
+        let place = match &isolation.container {
+            Some(setup) => TaskPlace::Container(find_container(setup, order, &members)?),
+            None => {
+                let member = members.iter().find(|process| process.pid == leader).or(members.first());
+                TaskPlace::Member(member.ok_or_else(|| not_running("the attempt is ending"))?.pid)
+            }
+        };
+        Ok(RunningTask { attempt_dir, intent, isolation, shim, task, place })
     }
 
-    fn task_launch(&self, order: &ExecOrder) -> TaskLaunch {
-        let (whole, task) = (&self.intent.order, &self.intent.order.tasks[self.task]);
-        let directory = whole.run.directory.as_deref().map_or_else(|| self.attempt_dir.file("work"), PathBuf::from);
-        let mut environment = task_environment::of_task(&self.attempt_dir, whole, task, &self.isolation, &directory);
+    fn container(&self) -> Option<ContainerProcess> {
+        match self.place {
+            TaskPlace::Container(container) => Some(container),
+            TaskPlace::Member(_) => None,
+        }
+    }
+
+    fn task_launch(&self, order: &ExecOrder) -> io::Result<TaskLaunch> {
+        let (directory, mut environment) = self.surroundings()?;
         if let Some(terminal) = &order.terminal {
             let kind = if terminal.kind.is_empty() { DEFAULT_TERMINAL_KIND } else { &terminal.kind };
             environment.push(("TERM".into(), kind.into()));
@@ -190,17 +211,15 @@ impl RunningTask {
             Some((program, args)) => (OsString::from(program), args.iter().map(OsString::from).collect()),
             None => (shell().unwrap_or_else(|| SHELL.into()), vec![OsString::from("-l")]),
         };
-        let has_private_mounts = self.isolation.private_mounts && self.isolation.user.is_some();
-        debug_assert!(!has_private_mounts || self.attempt_dir.file(PRIVATE_TMP_DIR).exists());
-        TaskLaunch {
+        Ok(TaskLaunch {
             program,
             args,
             environment,
             directory,
             attempt_dir: self.attempt_dir.path().to_path_buf(),
-            cgroup: self.isolation.task_cgroup(whole, task),
+            cgroup: self.cgroup()?,
             user: self.isolation.user.clone(),
-            mounts: if has_private_mounts { Mounts::Join { pid: self.member } } else { Mounts::Host },
+            mounts: self.mounts(),
             open_files_max: self.isolation.limits.open_files_max,
             umask: self.isolation.limits.umask,
             rights: Rights::Job,
@@ -208,8 +227,59 @@ impl RunningTask {
             secrets: None,
             session: Some(order.terminal.is_some()),
             copy: order.copy.clone(),
+        })
+    }
+
+    /// The working directory and the environment of the task.
+    fn surroundings(&self) -> io::Result<(PathBuf, Vec<(OsString, OsString)>)> {
+        let (whole, task) = (&self.intent.order, &self.intent.order.tasks[self.task]);
+        let wanted = whole.run.directory.as_deref().map(PathBuf::from);
+        if let Some(container) = self.container() {
+            return Ok((wanted.unwrap_or_else(|| container.directory()), container.environment()?));
+        }
+        let directory = wanted.unwrap_or_else(|| self.attempt_dir.file("work"));
+        let environment = task_environment::of_task(&self.attempt_dir, whole, task, &self.isolation, &directory);
+        Ok((directory, environment))
+    }
+
+    fn cgroup(&self) -> io::Result<Option<Cgroup>> {
+        let cgroup = self.isolation.task_cgroup(&self.intent.order, &self.intent.order.tasks[self.task]);
+        match (cgroup, self.container()) {
+            (Some(cgroup), Some(container)) => cgroup.of_container(container.pid).map(Some).map_err(io::Error::other),
+            (cgroup, _) => Ok(cgroup),
         }
     }
+
+    fn mounts(&self) -> Mounts {
+        let has_private_mounts = self.isolation.private_mounts && self.isolation.user.is_some();
+        debug_assert!(!has_private_mounts || self.attempt_dir.file(PRIVATE_TMP_DIR).exists());
+        match self.place {
+            TaskPlace::Container(container) => Mounts::Container(container),
+            TaskPlace::Member(pid) if has_private_mounts => Mounts::Join { pid },
+            TaskPlace::Member(_) => Mounts::Host,
+        }
+    }
+}
+
+/// The first process of the container of a task.
+fn find_container(setup: &ContainerSetup, order: &ExecOrder, members: &[Process]) -> Result<ContainerProcess, ExecEnd> {
+    let pid = if setup.runtime.kind.runs_as_the_job() {
+        members.iter().find(|process| is_in_container_of(order.rank, process.pid)).map(|process| process.pid)
+    } else {
+        let name = container_name(&setup.agent, &order.job, order.attempt, order.rank);
+        setup.runtime.first_process_of(&name).map_err(|error| failed("exec-failed", &error))?
+    };
+    pid.and_then(ContainerProcess::find).ok_or_else(|| not_running("the container of the task does not run"))
+}
+
+/// Apptainer marks the processes inside a container by a variable; those of its client have none.
+fn is_in_container_of(rank: u32, pid: i32) -> bool {
+    let Some(environment) = ContainerProcess::find(pid).and_then(|process| process.environment().ok()) else {
+        return false;
+    };
+    let has = |wanted: &str| environment.iter().any(|(name, _)| name == wanted);
+    let is_of_rank = environment.iter().any(|(name, value)| name == "MUSTER_RANK" && *value == *rank.to_string());
+    is_of_rank && APPTAINER_MARKS.into_iter().any(has)
 }
 
 /// This side of the files of a program.
@@ -228,13 +298,16 @@ impl ProgramFiles {
         Ok((vec![stdin.into(), stdout.into(), stderr.into()], ProgramFiles { input, output, error }))
     }
 
-    fn terminal(terminal: &ExecTerminal, isolation: &Isolation) -> io::Result<(Vec<OwnedFd>, ProgramFiles)> {
+    fn terminal(terminal: &ExecTerminal, task: &RunningTask) -> io::Result<(Vec<OwnedFd>, ProgramFiles)> {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = rustix::pty::openpt(flags)?;
+        let inside =
+            task.container().map(|container| container.open_terminal(OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC));
+        // A container without terminals of its own has those of the host.
+        let master = inside.and_then(Result::ok).map_or_else(|| rustix::pty::openpt(flags), Ok)?;
         rustix::pty::unlockpt(&master)?;
         let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
         tcsetwinsize(&master, winsize(terminal.rows, terminal.columns))?;
-        if let Some(user) = &isolation.user {
+        if let Some(user) = &task.isolation.user {
             // The program opens its terminal again by name, as `sudo` and `tmux` do.
             rustix::fs::fchown(&slave, Some(rustix::fs::Uid::from_raw(user.uid)), None)?;
         }

@@ -5,6 +5,9 @@
 //! starts. When the program ends, when the connection to the agent breaks, or when the shim of the attempt ends, it ends
 //! them all: SIGHUP first, SIGKILL after a grace. The keeper itself is in no cgroup of the job.
 //!
+//! The first process of a container adopts what loses its parent there, so the keeper cannot be the subreaper. A program inside
+//! a container therefore gets a cgroup of its own below that of the container, which lists all its processes.
+//!
 //! The bytes of the program do not pass through the keeper: the agent has the other ends of its pipes or its terminal.
 
 use std::io;
@@ -21,8 +24,10 @@ use rustix::process::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::{Cgroup, CgroupLimits};
+use crate::container_namespaces::{self, ContainerProcess};
 use crate::shim::second_stage;
-use crate::task_launch::{self, StageFailure, StageStep, TaskLaunch};
+use crate::task_launch::{self, Mounts, StageFailure, StageStep, TaskLaunch};
 use crate::{attempt_processes, passed_files, proc};
 
 /// The hidden verb of the keeper.
@@ -66,7 +71,7 @@ pub fn exec_keeper_main() -> i32 {
         eprintln!("`muster exec-keeper` is started by an agent, which sends it a program");
         return EXIT_CODE_USAGE;
     };
-    let answer = match Keeper::start(&launch, files) {
+    let answer = match Keeper::start(launch, files) {
         Ok(keeper) => {
             // If the agent is gone, the connection is closed, which ends the program.
             let _ = task_launch::send(&mut control, &KeeperAnswer::Started);
@@ -91,6 +96,12 @@ struct Keeper {
     program: Pid,
     /// Readable when the shim has ended; `None` if it has already.
     shim: Option<OwnedFd>,
+    /// Readable when the container of the program has ended; `None` outside of containers.
+    container: Option<OwnedFd>,
+    /// Of a program inside a container.
+    cgroup: Option<Cgroup>,
+    /// Processes are left that are no descendants of the keeper: no event says that they end.
+    has_orphans: bool,
     children: SignalFd,
     answer: Option<KeeperAnswer>,
     kill_at: Option<Instant>,
@@ -98,38 +109,45 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn start(launch: &KeeperLaunch, files: Vec<OwnedFd>) -> Result<Keeper, StageFailure> {
+    fn start(mut launch: KeeperLaunch, files: Vec<OwnedFd>) -> Result<Keeper, StageFailure> {
         let failed = |error: io::Error| StageFailure::new(StageStep::Isolation, error);
-        let shim = open_shim(launch.shim);
-        let program = start_program(&launch.launch, files)?;
+        let shim = open_process(launch.shim);
+        let (mut container, mut cgroup) = (None, None);
+        if let Mounts::Container(process) = launch.launch.mounts {
+            container = open_process((process.pid, process.start_time));
+            cgroup = enter_container(&mut launch.launch, process)?;
+        }
+        let program = start_program(&launch.launch, files).inspect_err(|_| cgroup.iter().for_each(Cgroup::remove))?;
         let mut signals = SigSet::empty();
         signals.add(ChildSignal::SIGCHLD);
         signals.thread_block().map_err(|error| failed(error.into()))?;
         let children = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
         let children = children.map_err(|error| failed(error.into()))?;
         let is_shim_gone = shim.is_none();
-        Ok(Keeper { program, shim, children, answer: None, kill_at: None, is_shim_gone })
+        let (answer, kill_at, has_orphans) = (None, None, false);
+        Ok(Keeper { program, shim, container, cgroup, has_orphans, children, answer, kill_at, is_shim_gone })
     }
 
     /// Returns when no process is left.
     fn run(mut self, control: &mut UnixStream) -> KeeperAnswer {
         let mut is_connected = true;
-        while self.reap() {
+        while self.has_processes() {
             if self.is_shim_gone {
                 self.kill_at.get_or_insert_with(Instant::now);
             } else if self.answer.is_some() || !is_connected {
                 self.hang_up();
             }
             if self.kill_at.is_some_and(|at| at <= Instant::now()) {
-                signal_descendants(Signal::KILL);
+                self.signal_all(Signal::KILL);
                 self.kill_at = Some(Instant::now() + KILL_AGAIN_AFTER);
             }
             if self.wait(control, is_connected) {
                 is_connected = self.take_command(control);
             }
         }
+        self.cgroup.iter().for_each(Cgroup::remove);
         let was_killed = matches!(self.answer, Some(KeeperAnswer::Killed(SIGKILL)) | None);
-        if self.is_shim_gone || (was_killed && is_connected && self.shim_ends_soon()) {
+        if self.is_shim_gone || (was_killed && is_connected && self.attempt_ends_soon()) {
             return KeeperAnswer::AttemptEnded;
         }
         self.answer.unwrap_or(KeeperAnswer::Killed(SIGKILL))
@@ -139,8 +157,8 @@ impl Keeper {
     fn hang_up(&mut self) {
         if self.kill_at.is_none() {
             self.kill_at = Some(Instant::now() + GRACE);
-            signal_descendants(Signal::HUP);
-            signal_descendants(Signal::CONT); // A stopped process cannot react.
+            self.signal_all(Signal::HUP);
+            self.signal_all(Signal::CONT); // A stopped process cannot react.
         }
     }
 
@@ -153,7 +171,9 @@ impl Keeper {
         if is_connected {
             fds.push(PollFd::new(control, PollFlags::IN));
         }
-        let time_out = self.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let until_kill = self.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let until_look = self.has_orphans.then_some(KILL_AGAIN_AFTER);
+        let time_out = until_kill.into_iter().chain(until_look).min();
         let time_out = time_out.and_then(|time_out| Timespec::try_from(time_out).ok());
         // An interrupted wait is repeated by the caller.
         let _ = poll(&mut fds, time_out.as_ref());
@@ -179,7 +199,28 @@ impl Keeper {
         }
     }
 
-    /// Reaps what has ended; false if nothing is left.
+    /// False if nothing is left of the program and of what it has started.
+    fn has_processes(&mut self) -> bool {
+        let has_children = self.reap();
+        self.has_orphans = !has_children && self.cgroup.as_ref().is_some_and(|cgroup| !cgroup.processes().is_empty());
+        has_children || self.has_orphans
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        let table = proc::processes().unwrap_or_default();
+        let mut all = attempt_processes::descendants(&table, getpid().as_raw_nonzero().get());
+        let in_cgroup = self.cgroup.as_ref().map(Cgroup::processes).unwrap_or_default();
+        all.extend(in_cgroup.into_iter().filter_map(proc::process));
+        for process in all {
+            // A process that is gone is what this is for.
+            let _ = proc::send_signal(&process, signal);
+        }
+        if let Some(cgroup) = self.cgroup.as_ref().filter(|_| signal == Signal::KILL) {
+            cgroup.kill(); // At once: processes that fork faster than they are listed do not escape.
+        }
+    }
+
+    /// Reaps the children that have ended; false if none is left.
     fn reap(&mut self) -> bool {
         loop {
             match rustix::process::wait(WaitOptions::NOHANG) {
@@ -194,17 +235,31 @@ impl Keeper {
         }
     }
 
-    fn shim_ends_soon(&self) -> bool {
+    /// The end of a container ends all its processes, before the shim has noticed it.
+    fn attempt_ends_soon(&self) -> bool {
         let Some(shim) = &self.shim else { return true };
+        let mut ends: Vec<PollFd<'_>> =
+            [shim].into_iter().chain(&self.container).map(|end| PollFd::new(end, PollFlags::IN)).collect();
         let time_out = Timespec::try_from(SHIM_END_TIMEOUT).ok();
-        matches!(poll(&mut [PollFd::new(shim, PollFlags::IN)], time_out.as_ref()), Ok(ready) if ready > 0)
+        matches!(poll(&mut ends, time_out.as_ref()), Ok(ready) if ready > 0)
     }
 }
 
-fn open_shim((pid, start_time): (i32, u64)) -> Option<OwnedFd> {
-    let shim = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+/// Makes the program start among the processes of the container, and in a new child of its cgroup.
+fn enter_container(launch: &mut TaskLaunch, container: ContainerProcess) -> Result<Option<Cgroup>, StageFailure> {
+    let failed = |error: io::Error| StageFailure::new(StageStep::Isolation, error);
+    container_namespaces::enter_pid_namespace_with_children(container).map_err(failed)?;
+    let Some(parent) = launch.cgroup.take() else { return Ok(None) };
+    let cgroup = parent.exec_child(getpid().as_raw_nonzero().get().unsigned_abs());
+    cgroup.create(&CgroupLimits::default()).map_err(|error| failed(io::Error::other(error)))?;
+    launch.cgroup = Some(cgroup.clone());
+    Ok(Some(cgroup))
+}
+
+fn open_process((pid, start_time): (i32, u64)) -> Option<OwnedFd> {
+    let opened = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     proc::process(pid).filter(|process| process.start_time == start_time && !process.is_zombie)?;
-    Some(shim)
+    Some(opened)
 }
 
 fn start_program(launch: &TaskLaunch, files: Vec<OwnedFd>) -> Result<Pid, StageFailure> {
@@ -223,12 +278,4 @@ fn start_program(launch: &TaskLaunch, files: Vec<OwnedFd>) -> Result<Pid, StageF
     staged.start()?;
     staged.wait_until_executed()?;
     Ok(pid)
-}
-
-fn signal_descendants(signal: Signal) {
-    let table = proc::processes().unwrap_or_default();
-    for process in attempt_processes::descendants(&table, getpid().as_raw_nonzero().get()) {
-        // A process that is gone is what this is for.
-        let _ = proc::send_signal(&process, signal);
-    }
 }

@@ -111,6 +111,8 @@ pub struct LauncherConfig {
     /// `auto`, `off`, or the name or path of a container runtime.
     pub container_runtime: String,
     pub image_pull: ImagePull,
+    /// Of the images that the agent has pulled; `None` for no limit.
+    pub image_cache_max_mib: Option<u64>,
     /// Jobs with an image may mount what is in these directories of this machine.
     pub image_mounts: Vec<PathBuf>,
     pub programs: SiteProgramsConfig,
@@ -194,6 +196,7 @@ impl Default for LauncherConfig {
             limits: TaskLimits::default(),
             container_runtime: "auto".to_string(),
             image_pull: ImagePull::default(),
+            image_cache_max_mib: None,
             image_mounts: vec![PathBuf::from("/")],
             programs: SiteProgramsConfig::default(),
         }
@@ -475,6 +478,11 @@ impl Launcher {
             pull: self.config.image_pull,
             allowed_mounts: self.config.image_mounts.clone(),
         })
+    }
+
+    /// The runtime whose images are limited, and the limit in MiB.
+    pub fn image_cache(&self) -> Option<(ContainerRuntime, u64)> {
+        self.container_runtime.as_ref().ok().cloned().zip(self.config.image_cache_max_mib)
     }
 
     /// Removes the containers of this agent that belong to none of these attempts, which may still need theirs.

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod log_times;
 pub mod logs;
 mod order_fence;
+mod pulled_images;
 pub mod records;
 mod repeat_timer;
 
@@ -25,6 +26,7 @@ pub mod inventory;
 mod job_user;
 mod proc;
 
+mod container_namespaces;
 mod container_runtime;
 mod device_filter;
 mod private_mounts;
@@ -57,6 +59,7 @@ pub mod reconciler;
 pub mod agent;
 mod agent_thread;
 mod health_program;
+mod image_cache;
 mod reboot;
 
 pub mod runner;

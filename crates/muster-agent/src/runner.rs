@@ -17,6 +17,7 @@ use crate::agent_thread::{AgentInput, AgentLoop, AgentThread};
 use crate::clock::{self, ClockReading};
 use crate::error::AgentError;
 use crate::health_program::{HealthProgram, HealthProgramConfig};
+use crate::image_cache::{ImageCache, ImageCacheConfig};
 use crate::launcher::LauncherConfig;
 use crate::machine::LinuxMachine;
 use crate::reboot::Rebooter;
@@ -99,6 +100,13 @@ impl Runner {
             let config = HealthProgramConfig { node, incarnation, program, interval, shim_command, data_dir };
             HealthProgram::start(config, report_sink.clone())
         });
+        let image_cache = machine.image_cache().map(|(runtime, max_mib)| {
+            ImageCache::start(ImageCacheConfig { runtime, data_dir: config.data_dir.clone(), max_mib })
+        });
+        let report_sink = match image_cache.transpose()? {
+            Some(cache) => cache.watching(report_sink),
+            None => report_sink,
+        };
         let unkillable_after_ms = machine.unkillable_after_ms();
         let reconciler = Reconciler::new(registration, repeat_interval_ms, machine)
             .with_look_interval(config.look_interval)

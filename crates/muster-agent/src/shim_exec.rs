@@ -22,6 +22,7 @@ use rustix::thread::{
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
+use crate::container_namespaces::ContainerNamespaces;
 use crate::file_transfer;
 use crate::job_user::JobUser;
 use crate::passed_files;
@@ -85,14 +86,21 @@ fn prepare(launch: &TaskLaunch) -> Result<(), StageFailure> {
         cgroup.join().map_err(isolation_failure)?;
     }
     enter_mounts(launch)?;
+    let container = open_container(launch)?;
     if launch.rights == Rights::Agent {
         return std::env::set_current_dir(&launch.directory)
             .map_err(|error| StageFailure::new(StageStep::Isolation, error));
     }
+    let (container, container_of_the_user) = match container {
+        Some(container) if container.has_user_namespace() => (None, Some(container)),
+        container => (container, None),
+    };
+    join_container(container)?;
     if let Some(user) = &launch.user {
         drop_capabilities().map_err(|error| failure("the capabilities cannot be dropped", error))?;
         become_user(user).map_err(|error| failure(&format!("cannot become the user `{}`", user.name), error))?;
     }
+    join_container(container_of_the_user)?;
     limit_resources(launch).map_err(|error| failure("the resource limits cannot be set", error))?;
     umask(Mode::from_raw_mode(launch.umask));
     // Set-user-ID programs keep the rights of the job from here on.
@@ -130,8 +138,20 @@ fn enter_mounts(launch: &TaskLaunch) -> Result<(), StageFailure> {
                 .map_err(isolation_failure)
         }
         (Mounts::Join { pid }, _) => private_mounts::join_namespace_of(pid).map_err(isolation_failure),
+        (Mounts::Container(_), _) => Ok(()),
         (Mounts::Host | Mounts::Private { .. }, _) => open_sources(launch).map(drop), // A daemon mounts them.
     }
+}
+
+/// As the host names its processes: `/proc` of the container comes later.
+fn open_container(launch: &TaskLaunch) -> Result<Option<ContainerNamespaces>, StageFailure> {
+    let Mounts::Container(container) = launch.mounts else { return Ok(None) };
+    ContainerNamespaces::open(container).map(Some).map_err(|error| failure("cannot open the container", error))
+}
+
+fn join_container(container: Option<ContainerNamespaces>) -> Result<(), StageFailure> {
+    let joined = container.map_or(Ok(()), ContainerNamespaces::join);
+    joined.map_err(|error| failure("cannot join the container", error))
 }
 
 /// Opens what the job mounts with the rights of the job's user, and returns what is mounted in the namespace.

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
+use crate::container_namespaces::ContainerProcess;
 use crate::job_user::JobUser;
 
 /// The hidden verb of the second stage.
@@ -85,6 +86,8 @@ pub(crate) enum Mounts {
     Private { shm_mib: Option<u64> },
     /// That of another task of the attempt, by its process.
     Join { pid: i32 },
+    /// That of a container, with its other namespaces.
+    Container(ContainerProcess),
 }
 
 /// What the second stage answers before the start signal. Afterwards it only reports a program that cannot be executed.

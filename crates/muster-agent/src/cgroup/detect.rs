@@ -176,6 +176,12 @@ fn make_agent_dir(
     Ok(agent)
 }
 
+/// The directory of a process in a hierarchy, by the text of its `/proc/PID/cgroup`.
+pub(super) fn dir_of(hierarchy: &Path, cgroups: &str, controller: &str) -> Option<PathBuf> {
+    let dir = join_absolute(hierarchy, own_path(cgroups, controller)?);
+    dir.join(PROCS_FILE).exists().then_some(dir)
+}
+
 /// The path of this process in the hierarchy of a controller; `""` stands for the v2 hierarchy. A line is
 /// `5:cpu,cpuacct:/path`.
 fn own_path<'a>(own_cgroups: &'a str, controller: &str) -> Option<&'a str> {

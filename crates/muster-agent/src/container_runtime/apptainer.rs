@@ -32,6 +32,14 @@ impl CommandLines for Apptainer {
         None
     }
 
+    fn image_facts(&self, _: &ContainerRuntime, _: &str) -> Option<Vec<OsString>> {
+        None
+    }
+
+    fn remove_image(&self, _: &ContainerRuntime, _: &str) -> Option<Vec<OsString>> {
+        None
+    }
+
     fn pull(&self, _: &ContainerRuntime, image: &str) -> Vec<OsString> {
         words(["--quiet", "pull", &source(image)])
     }

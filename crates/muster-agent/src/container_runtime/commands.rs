@@ -47,6 +47,14 @@ pub(crate) enum ContainerEnd {
     },
 }
 
+/// An image on this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ImageFacts {
+    pub id: String,
+    /// With the layers that it shares with other images.
+    pub bytes: u64,
+}
+
 /// The environment of a client of the runtime.
 pub(crate) fn client_environment() -> Vec<(OsString, OsString)> {
     let inherited = |name: &&str| Some((OsString::from(name), std::env::var_os(name)?));
@@ -75,12 +83,31 @@ impl ContainerRuntime {
         answer(self.client(arguments), ANSWER_TIMEOUT).map(|answer| answer.is_success)
     }
 
+    /// `None` if the image is not on this node, or if the runtime does not say so.
+    pub fn image_facts(&self, image: &str) -> io::Result<Option<ImageFacts>> {
+        let Some(arguments) = self.kind.adapter().image_facts(self, image) else { return Ok(None) };
+        answer(self.client(arguments), ANSWER_TIMEOUT).map(|answer| parse_image_facts(&answer))
+    }
+
+    /// Removes an image; an error if a container uses it.
+    pub fn remove_image(&self, image: &str) -> io::Result<()> {
+        let Some(arguments) = self.kind.adapter().remove_image(self, image) else { return Ok(()) };
+        let answer = answer(self.client(arguments), ANSWER_TIMEOUT)?;
+        if answer.is_success { Ok(()) } else { Err(io::Error::other(last_line(answer.errors.as_bytes()))) }
+    }
+
     /// How a container ended; one that the runtime does not know has never started.
     pub fn end_of(&self, name: &str) -> io::Result<ContainerEnd> {
         let Some(arguments) = self.kind.adapter().status(self, name) else {
             return Ok(ContainerEnd::Ended { out_of_memory: false });
         };
         answer(self.client(arguments), ANSWER_TIMEOUT).map(|answer| parse_status(&answer))
+    }
+
+    /// The first process of a running container; `None` if there is none, or if the runtime does not know it.
+    pub fn first_process_of(&self, name: &str) -> io::Result<Option<i32>> {
+        let Some(arguments) = self.kind.adapter().status(self, name) else { return Ok(None) };
+        answer(self.client(arguments), ANSWER_TIMEOUT).map(|answer| parse_first_process(&answer))
     }
 
     /// Kills and removes containers. Afterwards nothing of them is left. A runtime whose processes were killed in the middle
@@ -135,6 +162,16 @@ fn parse_status(answer: &Answer) -> ContainerEnd {
     }
 }
 
+fn parse_image_facts(answer: &Answer) -> Option<ImageFacts> {
+    let (id, bytes) = answer.output.trim().split_once(' ').filter(|_| answer.is_success)?;
+    Some(ImageFacts { id: id.to_string(), bytes: bytes.parse().ok()? })
+}
+
+fn parse_first_process(answer: &Answer) -> Option<i32> {
+    let pid = answer.output.split_whitespace().nth(2)?.parse().ok()?;
+    (answer.is_success && pid > 0).then_some(pid)
+}
+
 #[derive(Debug)]
 struct Answer {
     is_success: bool,
@@ -183,6 +220,16 @@ mod tests {
         assert_eq!(status(true, "exited true\n"), ContainerEnd::Ended { out_of_memory: true });
         assert_eq!(status(true, "created false\n"), ContainerEnd::NotStarted);
         assert_eq!(status(false, ""), ContainerEnd::NotStarted, "the runtime does not know it");
+    }
+
+    #[test]
+    fn the_first_process_of_a_running_container_is_in_its_status() {
+        let first = |is_success, output: &str| {
+            parse_first_process(&Answer { is_success, output: output.to_string(), errors: String::new() })
+        };
+        assert_eq!(first(true, "running false 4711\n"), Some(4_711));
+        assert_eq!(first(true, "exited false 0\n"), None);
+        assert_eq!(first(false, ""), None);
     }
 
     #[test]

@@ -20,6 +20,14 @@ impl CommandLines for Docker {
         Some(words(["image", "inspect", "--format", "{{.Id}}", image]))
     }
 
+    fn image_facts(&self, _: &ContainerRuntime, image: &str) -> Option<Vec<OsString>> {
+        Some(oci_flags::image_facts_flags(image))
+    }
+
+    fn remove_image(&self, _: &ContainerRuntime, image: &str) -> Option<Vec<OsString>> {
+        Some(words(["image", "rm", image]))
+    }
+
     fn pull(&self, _: &ContainerRuntime, image: &str) -> Vec<OsString> {
         words(["pull", "--quiet", image])
     }
@@ -57,6 +65,8 @@ mod tests {
         );
         let names = ["a".to_string()];
         assert_eq!(line(&Docker.find_image(&docker, "i").unwrap()), "image inspect --format {{.Id}} i");
+        assert_eq!(line(&Docker.image_facts(&docker, "i").unwrap()), "image inspect --format {{.Id}} {{.Size}} i");
+        assert_eq!(line(&Docker.remove_image(&docker, "i").unwrap()), "image rm i");
         assert_eq!(line(&Docker.pull(&docker, "i")), "pull --quiet i");
         assert_eq!(line(&Docker.remove(&docker, &names).unwrap()), "rm --force a");
     }

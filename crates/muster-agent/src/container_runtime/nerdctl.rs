@@ -21,6 +21,14 @@ impl CommandLines for Nerdctl {
         Some([global_flags(), words(["image", "inspect", "--format", "{{.ID}}", image])].concat())
     }
 
+    fn image_facts(&self, _: &ContainerRuntime, image: &str) -> Option<Vec<OsString>> {
+        Some([global_flags(), words(["image", "inspect", "--format", "{{.ID}} {{.Size}}", image])].concat())
+    }
+
+    fn remove_image(&self, _: &ContainerRuntime, image: &str) -> Option<Vec<OsString>> {
+        Some([global_flags(), words(["image", "rm", image])].concat())
+    }
+
     fn pull(&self, _: &ContainerRuntime, image: &str) -> Vec<OsString> {
         [global_flags(), words(["pull", "--quiet", image])].concat()
     }
@@ -61,6 +69,8 @@ mod tests {
              --mount type=bind,source=/data,target=/in,readonly --device nvidia.com/gpu=0 --workdir /src \
              --umask 0027 example.org/train:1 train --fast"
         );
+        let rm = Nerdctl.remove_image(&nerdctl, "i").unwrap();
+        assert_eq!(line(&rm), "--cgroup-manager cgroupfs image rm i");
         assert_eq!(line(&Nerdctl.pull(&nerdctl, "i")), "--cgroup-manager cgroupfs pull --quiet i");
     }
 }

@@ -72,8 +72,12 @@ pub(super) fn is_registry_reference(image: &str) -> bool {
     begins_well && !has_other_source && image.chars().all(is_allowed) && !image.contains(":/") && !image.contains("//")
 }
 
-/// The status, whether the kernel killed it because of memory, and the exit code.
-pub(super) const STATUS_FORMAT: &str = "{{.State.Status}} {{.State.OOMKilled}}";
+/// The status, whether the kernel killed it because of memory, and the first process; 0 if it has none.
+pub(super) const STATUS_FORMAT: &str = "{{.State.Status}} {{.State.OOMKilled}} {{.State.Pid}}";
+
+pub(super) fn image_facts_flags(image: &str) -> Vec<OsString> {
+    words(["image", "inspect", "--format", "{{.Id}} {{.Size}}", image])
+}
 
 pub(super) fn list_flags(agent: &str) -> Vec<OsString> {
     words(["ps", "--all", "--filter", &format!("label={AGENT_LABEL}={agent}"), "--format", "{{.Names}}"])

@@ -27,6 +27,14 @@ impl CommandLines for Podman {
         Some([global_flags(runtime), words(["image", "exists", image])].concat())
     }
 
+    fn image_facts(&self, runtime: &ContainerRuntime, image: &str) -> Option<Vec<OsString>> {
+        Some([global_flags(runtime), oci_flags::image_facts_flags(image)].concat())
+    }
+
+    fn remove_image(&self, runtime: &ContainerRuntime, image: &str) -> Option<Vec<OsString>> {
+        Some([global_flags(runtime), words(["image", "rm", image])].concat())
+    }
+
     fn pull(&self, runtime: &ContainerRuntime, image: &str) -> Vec<OsString> {
         [global_flags(runtime), words(["pull", "--quiet", image])].concat()
     }
@@ -78,6 +86,8 @@ mod tests {
         let names = ["a".to_string(), "b".to_string()];
         let lines = [
             Podman.find_image(&podman, "i").unwrap(),
+            Podman.image_facts(&podman, "i").unwrap(),
+            Podman.remove_image(&podman, "i").unwrap(),
             Podman.pull(&podman, "i"),
             Podman.status(&podman, "a").unwrap(),
             Podman.remove(&podman, &names).unwrap(),
@@ -85,8 +95,10 @@ mod tests {
         ];
         let expected = [
             "image exists i",
+            "image inspect --format {{.Id}} {{.Size}} i",
+            "image rm i",
             "pull --quiet i",
-            "container inspect --format {{.State.Status}} {{.State.OOMKilled}} a",
+            "container inspect --format {{.State.Status}} {{.State.OOMKilled}} {{.State.Pid}} a",
             "rm --force --ignore --time 0 a b",
             "ps --all --filter label=muster.agent=gpu01 --format {{.Names}}",
         ];

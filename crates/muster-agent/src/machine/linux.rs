@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use super::attempt_events::AttemptEvents;
 use super::{AttemptKey, EpilogStatus, Machine};
 use crate::attempt_dir::{self, AttemptDir};
+use crate::container_runtime::ContainerRuntime;
 use crate::error::AgentError;
 use crate::isolation::Isolation;
 use crate::launcher::{Launcher, LauncherConfig};
@@ -86,6 +87,11 @@ impl LinuxMachine {
             labels.insert(LOG_LIMIT_LABEL.to_string(), "none".to_string());
         }
         labels
+    }
+
+    /// The runtime whose images are limited, and the limit in MiB.
+    pub fn image_cache(&self) -> Option<(ContainerRuntime, u64)> {
+        self.launcher.image_cache()
     }
 
     /// How long processes may survive SIGKILL before the node is drained.

@@ -19,6 +19,7 @@ use crate::attempt_processes::ATTEMPT_DIR_VARIABLE;
 use crate::clock;
 use crate::container_runtime::{ContainerRuntime, ContainerSetup, ImagePull, last_line};
 use crate::isolation::Isolation;
+use crate::pulled_images::PulledImages;
 use crate::records::{ExitRecord, LaunchIntent, SelfFence};
 use crate::shim_socket::ShimSocket;
 
@@ -59,13 +60,36 @@ pub(super) fn ensure_image(
         let why = format!("`{image}` cannot be the name of an image; write `[HOST/]NAME[:TAG]`");
         return Ok(Image::Missing(exit_before_the_start(intent, Exit::invalid_job(&why))));
     }
-    match must_pull(setup, image) {
+    let images = PulledImages::of(attempt_dir.data_dir());
+    let must_pull = images.lock_shared().and_then(|_lock| {
+        images.note_use(image)?;
+        must_pull(setup, image)
+    });
+    match must_pull {
         Ok(false) => present(socket),
         Ok(true) if setup.pull == ImagePull::Never => {
             not_started(format!("image {image} is not on this node, and `agent.image_pull` is `never`"))
         }
-        Ok(true) => pull(attempt_dir, intent, isolation, (&setup.runtime, image, socket)),
+        Ok(true) => {
+            // With `always` it may be one of the site.
+            let is_ours =
+                images.find(image).is_some() || setup.runtime.image_facts(image).is_ok_and(|facts| facts.is_none());
+            let pulled = pull(attempt_dir, intent, isolation, (&setup.runtime, image, socket))?;
+            if is_ours && matches!(pulled, Image::Present { .. }) {
+                note_pull(&images, &setup.runtime, image);
+            }
+            Ok(pulled)
+        }
         Err(error) => not_started(format!("the container runtime does not find image {image}: {error}")),
+    }
+}
+
+/// Without a note the image stays on the node, as one of the site.
+fn note_pull(images: &PulledImages, runtime: &ContainerRuntime, image: &str) {
+    let noted =
+        runtime.image_facts(image).and_then(|facts| facts.map_or(Ok(()), |facts| images.note_pull(image, &facts.id)));
+    if let Err(error) = noted {
+        eprintln!("the pull of image {image} is not noted, so the image cache never removes it: {error}");
     }
 }
 

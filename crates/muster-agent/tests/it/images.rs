@@ -2,94 +2,41 @@
 //! root, podman, runc and busybox.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
 use muster_agent::logs::Stream;
 use muster_agent::{ImagePull, LauncherConfig};
+<<<<<<< HEAD
 use muster_protocol::agent::{AttemptOrder, AttemptSecrets, Exit, RunMount, RunSpec, SecretFile};
 use muster_protocol::secret_value::SecretValue;
+||||||| 2c4c389
+use muster_protocol::agent::{AttemptOrder, Exit, RunMount, RunSpec};
+=======
+use muster_protocol::agent::{AttemptOrder, Exit, RunMount, RunSpec};
+use muster_testing::PodmanStore;
+use muster_testing::images::{ENTRY, PLAIN};
+>>>>>>> images
 
-use crate::harness::{AgentHarness, command, is_root, kill, order, script, wait_until, with_stop};
+use crate::harness::{AgentHarness, JOB, command, for_job, kill, order, script, wait_until, with_stop};
 
-/// An image without an entrypoint, and one with an entrypoint, a command and a working directory.
-const PLAIN: &str = "localhost/plain:1";
-const ENTRY: &str = "localhost/entry:1";
-const BUSYBOX_PATHS: [&str; 2] = ["/bin/busybox", "/usr/bin/busybox"];
-const COMMANDS: [&str; 11] = ["sh", "cat", "echo", "env", "grep", "id", "kill", "ls", "pwd", "sleep", "tail"];
-
-/// A podman with a store of its own: a program of that name that passes on its arguments. The store is not in `/tmp`, which a
-/// job has its own of.
+/// A podman with a store of its own, and agents that run images by it.
 struct Podman {
-    dir: PathBuf,
+    store: PodmanStore,
 }
 
 impl Podman {
-    /// `None` where a program is missing; in CI that fails the test.
     fn new() -> Option<Podman> {
-        let is_there = |path: &str| Path::new(path).exists();
-        let busybox = BUSYBOX_PATHS.iter().find(|path| is_there(path));
-        let runs = ["/usr/bin/podman", "/usr/bin/runc", "/usr/bin/catatonit"].iter().all(|path| is_there(path));
-        let (Some(busybox), true, true) = (busybox, runs, is_root()) else {
-            let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-            let is_waived = std::env::var_os("MUSTER_TESTS_WITHOUT_ROOT").is_some();
-            assert!(!is_ci || is_waived, "this test needs podman, runc, catatonit and busybox-static");
-            eprintln!("skipped: this test needs root, podman, runc, catatonit and busybox-static");
-            return None;
-        };
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("muster-images-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let podman = Podman { dir: Path::new("/var/tmp").join(name) };
-        podman.install();
-        podman.import(Path::new(busybox));
-        Some(podman)
-    }
-
-    fn install(&self) {
-        std::fs::create_dir_all(&self.dir).unwrap();
-        let dir = self.dir.display();
-        let flags = format!("--root {dir}/store --runroot {dir}/run --storage-driver vfs");
-        std::fs::write(self.program(), format!("#!/bin/sh\nexec /usr/bin/podman {flags} \"$@\"\n")).unwrap();
-        std::fs::set_permissions(self.program(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    fn import(&self, busybox: &Path) {
-        let root = self.dir.join("root");
-        for name in ["bin", "etc", "tmp"] {
-            std::fs::create_dir_all(root.join(name)).unwrap();
-        }
-        std::fs::copy(busybox, root.join("bin/busybox")).unwrap();
-        COMMANDS.iter().for_each(|name| std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap());
-        let tar = self.dir.join("root.tar");
-        let packed = Command::new("tar").arg("-C").arg(&root).arg("-cf").arg(&tar).arg(".").status();
-        assert!(packed.unwrap().success());
-        let tar = tar.to_str().unwrap();
-        let changes =
-            ["ENTRYPOINT [\"/bin/echo\",\"entry\"]", "CMD [\"default\"]", "ENV OF_THE_IMAGE=yes", "WORKDIR /etc"];
-        self.run(&["import", "--change", changes[2], tar, PLAIN]);
-        let changes: Vec<&str> = changes.iter().flat_map(|change| ["--change", change]).collect();
-        self.run(&[&["import"], &changes[..], &[tar, ENTRY]].concat());
-    }
-
-    fn program(&self) -> PathBuf {
-        self.dir.join("podman")
-    }
-
-    fn run(&self, args: &[&str]) -> String {
-        let output = Command::new(self.program()).args(["--cgroup-manager", "cgroupfs"]).args(args).output().unwrap();
-        assert!(output.status.success(), "podman {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        Some(Podman { store: PodmanStore::new("agent")? })
     }
 
     /// All containers, in any state.
     fn containers(&self) -> String {
-        self.run(&["ps", "--all", "--format", "{{.Names}}"])
+        self.store.containers()
     }
 
     fn launcher(&self) -> LauncherConfig {
         let users = [("ann".to_string(), "20001:20002:20003".to_string())].into();
-        let container_runtime = self.program().to_str().unwrap().to_string();
+        let container_runtime = self.store.program().to_str().unwrap().to_string();
         LauncherConfig { users, container_runtime, ..LauncherConfig::default() }
     }
 
@@ -109,13 +56,6 @@ impl Podman {
         assert_eq!(self.containers(), "", "containers are left");
         let cgroups = harness.cgroups();
         assert!(cgroups.iter().all(|dir| !dir.exists()), "cgroups are left: {cgroups:?}");
-    }
-}
-
-impl Drop for Podman {
-    fn drop(&mut self) {
-        let _ = Command::new(self.program()).args(["--cgroup-manager", "cgroupfs", "rm", "--all", "--force"]).output();
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -244,7 +184,7 @@ fn a_restarted_agent_adopts_a_container_and_removes_those_of_lost_shims_and_of_n
     harness.crash_agent();
     let stray = name.replace("-job-1-1-0", "-job-9-1-0");
     let agent = name.strip_prefix("muster-").unwrap().split("-job-").next().unwrap();
-    podman.run(&[
+    podman.store.run(&[
         "create",
         "--name",
         &stray,
@@ -305,7 +245,7 @@ fn a_container_finds_the_secrets_of_its_job_and_cannot_change_them() {
 #[test]
 fn a_job_mounts_what_its_user_may_read_and_its_site_allows() {
     let Some(podman) = Podman::new() else { return };
-    let data = podman.dir.join("data");
+    let data = podman.store.dir().join("data");
     std::fs::create_dir(&data).unwrap();
     std::fs::write(data.join("file"), "content").unwrap();
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -353,6 +293,33 @@ fn an_image_that_cannot_be_pulled_is_the_reason() {
     harness.send_orders(vec![order(in_image("localhost/none:1", script("true")))]);
     let why = "image localhost/none:1 is not on this node, and `agent.image_pull` is `never`";
     assert_eq!(reason(&harness.wait_for_exit()), why);
+}
+
+/// One image fits into the limit.
+#[test]
+fn images_that_no_job_uses_are_removed_until_the_rest_is_within_the_limit_and_never_those_of_the_site() {
+    let Some(podman) = Podman::new() else { return };
+    let size = std::fs::metadata("/bin/busybox").or_else(|_| std::fs::metadata("/usr/bin/busybox")).unwrap().len();
+    let images = ["first", "in-use", "third"].map(|name| format!("localhost/{name}:1"));
+    images.iter().for_each(|image| podman.store.offer_image(image));
+    let launcher = LauncherConfig { image_cache_max_mib: Some((size >> 20) + 1), ..podman.launcher() };
+    let mut harness = AgentHarness::with_launcher(launcher);
+    let job = |name: &str, image: &str, text: &str| for_job(name, order(in_image(image, script(text))));
+    let [first, in_use, third] = &images;
+    let ends = vec![job("job-2", first, "true"), job("job-3", PLAIN, "true")];
+    harness.send_orders(ends);
+    assert_eq!((harness.wait_for_exit_of("job-2"), harness.wait_for_exit_of("job-3")), (Exit::Code(0), Exit::Code(0)));
+    let running = job(JOB, in_use, "echo up; sleep 300");
+    harness.send_orders(vec![running.clone()]);
+    harness.wait_for_first_line();
+    assert!(podman.store.has_image(first), "nothing had to go yet");
+    harness.send_orders(vec![running.clone(), job("job-4", third, "true")]);
+    assert_eq!(harness.wait_for_exit_of("job-4"), Exit::Code(0));
+    wait_until("the unused images are gone", || ![first, third].iter().any(|image| podman.store.has_image(image)));
+    assert!([in_use, PLAIN, ENTRY].iter().all(|image| podman.store.has_image(image)));
+    harness.send_orders(vec![with_stop(&running, 0)]);
+    harness.wait_for_exit_of(JOB);
+    podman.assert_no_containers(&harness);
 }
 
 /// The registry accepts the connection and says nothing.

@@ -223,6 +223,12 @@ pub(super) const KEYS: &[Key] = &[
         "when the image of a job is pulled: if it is not on the node, always, or never",
     ),
     key(
+        "agent.image_cache_max_mib",
+        at_least(0),
+        "0",
+        "size of the images that the agent has pulled, beyond which those that no job uses are removed; 0 for no limit",
+    ),
+    key(
         "agent.image_mounts",
         ValueKind::List,
         "/",

@@ -45,6 +45,7 @@ pub(super) fn launcher_from(config: &MergedConfig) -> (LauncherConfig, Vec<Wrong
             Some("never") => ImagePull::Never,
             _ => ImagePull::Missing,
         },
+        image_cache_max_mib: Some(config.number("agent.image_cache_max_mib")).filter(|mib| *mib > 0),
         image_mounts: config.list("agent.image_mounts").into_iter().map(PathBuf::from).collect(),
         programs: programs(config),
     };

@@ -111,7 +111,9 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         "agent.cgroup" | "agent.device_filter" => ResolvedConfig(&[], "off", launcher_text),
         "agent.devices" => ResolvedConfig(&[], "/dev/fuse", launcher_text),
         "agent.private_tmp" => ResolvedConfig(&[], "false", launcher_text),
-        "agent.pids_max" | "agent.open_files_max" | "agent.log_max_mib" => ResolvedConfig(&[], "77", launcher_text),
+        "agent.pids_max" | "agent.open_files_max" | "agent.log_max_mib" | "agent.image_cache_max_mib" => {
+            ResolvedConfig(&[], "77", launcher_text)
+        }
         "agent.cpu_limit" => ResolvedConfig(&[], "quota", launcher_text),
         "agent.prolog" | "agent.epilog" | "agent.health_program" => ResolvedConfig(&[], "/etc/site", launcher_text),
         "agent.prolog_timeout"

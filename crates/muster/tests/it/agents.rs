@@ -17,16 +17,29 @@ pub const ONE_GPU: &[&str] = &["--gpus", "1"];
 pub struct Site {
     pub folder: PathBuf,
     pub address: String,
+    scheme: &'static str,
     server: Option<Server>,
 }
 
+/// Beyond local mode: each request needs a token, and the server a certificate that its clients trust.
+const SECURE: &str = "auth: {mode: tokens}\napi: {enable_tls: true}\n";
+
 impl Site {
     pub fn new(name: &str) -> Site {
-        Site::with_config(name, "")
+        Site::with_scheme(name, "http", "")
     }
 
     /// The configuration gets these further lines.
     pub fn with_config(name: &str, further: &str) -> Site {
+        Site::with_scheme(name, "http", further)
+    }
+
+    /// A site with HTTPS and tokens. Its commands have the token of the admin and the CA of the server.
+    pub fn secure(name: &str) -> Site {
+        Site::with_scheme(name, "https", SECURE)
+    }
+
+    fn with_scheme(name: &str, scheme: &'static str, further: &str) -> Site {
         let folder = std::env::temp_dir().join(format!("muster-it-{}-agents-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(folder.join("bin")).unwrap();
@@ -34,7 +47,7 @@ impl Site {
         let listen = free_address();
         let config = format!("agent_link: {{listen: \"{listen}\"}}\nscheduler: {{stop_grace: 2s}}\n{further}");
         std::fs::write(folder.join("muster.yaml"), config).unwrap();
-        let mut site = Site { folder, address: free_address(), server: None };
+        let mut site = Site { folder, address: free_address(), scheme, server: None };
         site.start_server();
         site
     }
@@ -58,9 +71,14 @@ impl Site {
         self.server.take().unwrap().terminate();
     }
 
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
+    }
+
     pub fn muster(&self, words: &[&str]) -> Output {
         let mut command = Command::new(self.folder.join("bin/muster"));
-        command.args(words).current_dir(&self.folder).env("MUSTER_SERVER", format!("http://{}", self.address));
+        command.args(words).current_dir(&self.folder);
+        command.env("MUSTER_SERVER", self.url()).env("MUSTER_DATA_DIR", self.folder.join("data"));
         command.output().unwrap()
     }
 
@@ -85,10 +103,23 @@ impl Site {
 
     /// Starts the agent of a node. Its own arguments come last.
     pub fn agent(&self, node: &str, words: &[&str]) -> AgentProcess {
+        self.agent_under(&[], node, words)
+    }
+
+    /// An agent that another program starts: the words of that program precede the command line of the agent.
+    pub fn agent_under(&self, launcher: &[&str], node: &str, words: &[&str]) -> AgentProcess {
         let log = self.folder.join(format!("{node}.log"));
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let mut command = Command::new(self.folder.join("bin/muster"));
-        command.arg("agent").args(["--node", node, "--data-dir"]).arg(self.folder.join(node)).args(words);
+        let program = self.folder.join("bin/muster");
+        let mut line: Vec<&std::ffi::OsStr> = launcher.iter().map(std::ffi::OsStr::new).collect();
+        line.push(program.as_os_str());
+        let mut command = Command::new(line[0]);
+        command
+            .args(&line[1..])
+            .arg("agent")
+            .args(["--node", node, "--data-dir"])
+            .arg(self.folder.join(node))
+            .args(words);
         command.current_dir(&self.folder).env("MUSTER_AGENT__HEARTBEAT_INTERVAL_MS", "200");
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn().unwrap();
         AgentProcess { child, log }
@@ -96,8 +127,12 @@ impl Site {
 
     /// An agent that joins with a new token, when the server lists its node as ready.
     pub fn joined(&self, node: &str, words: &[&str]) -> AgentProcess {
+        self.joined_under(&[], node, words)
+    }
+
+    pub fn joined_under(&self, launcher: &[&str], node: &str, words: &[&str]) -> AgentProcess {
         let url = self.join_url(&[]);
-        let agent = self.agent(node, &[&["--join", &url], words].concat());
+        let agent = self.agent_under(launcher, node, &[&["--join", &url], words].concat());
         self.wait_for_node(node, "Ready");
         agent
     }

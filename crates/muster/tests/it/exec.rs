@@ -83,7 +83,7 @@ fn running_job(site: &Site, script: &str) -> String {
 }
 
 /// Processes inside jobs with these seconds in their arguments: not the command lines of `muster`.
-fn count_of(seconds: &str) -> usize {
+pub fn count_of(seconds: &str) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let is_one = |process: &Path| {
         let arguments = std::fs::read(process.join("cmdline")).unwrap_or_default();
@@ -94,11 +94,11 @@ fn count_of(seconds: &str) -> usize {
     processes.filter(|process| is_one(&process.path())).count()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn pseudo_random(length: usize) -> Vec<u8> {
+pub fn pseudo_random(length: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let next = move || {
         state ^= state << 13;
@@ -216,7 +216,7 @@ fn files_are_copied_both_ways() {
 }
 
 /// A terminal, and `muster` in a session of its own whose terminal it is.
-fn with_terminal(command: &mut Command, rows: u16, columns: u16) -> (Child, File) {
+pub fn with_terminal(command: &mut Command, rows: u16, columns: u16) -> (Child, File) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = rustix::pty::openpt(flags).unwrap();
     rustix::pty::unlockpt(&master).unwrap();
@@ -235,7 +235,7 @@ fn set_size(master: &impl std::os::fd::AsFd, rows: u16, columns: u16) {
 }
 
 /// Reads the terminal until this text appears.
-fn read_until(master: &mut File, wanted: &str) -> String {
+pub fn read_until(master: &mut File, wanted: &str) -> String {
     let (mut seen, mut bytes) = (String::new(), [0; 4_096]);
     while !seen.contains(wanted) {
         let read = master.read(&mut bytes).unwrap_or_else(|error| panic!("no `{wanted}`: {error}: {seen}"));
