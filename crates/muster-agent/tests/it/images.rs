@@ -6,16 +6,10 @@ use std::path::Path;
 
 use muster_agent::logs::Stream;
 use muster_agent::{ImagePull, LauncherConfig};
-<<<<<<< HEAD
 use muster_protocol::agent::{AttemptOrder, AttemptSecrets, Exit, RunMount, RunSpec, SecretFile};
 use muster_protocol::secret_value::SecretValue;
-||||||| 2c4c389
-use muster_protocol::agent::{AttemptOrder, Exit, RunMount, RunSpec};
-=======
-use muster_protocol::agent::{AttemptOrder, Exit, RunMount, RunSpec};
 use muster_testing::PodmanStore;
 use muster_testing::images::{ENTRY, PLAIN};
->>>>>>> images
 
 use crate::harness::{AgentHarness, JOB, command, for_job, kill, order, script, wait_until, with_stop};
 
