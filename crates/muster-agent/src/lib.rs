@@ -36,6 +36,7 @@ mod task_launch;
 pub mod file_transfer;
 
 mod attempt_processes;
+mod folder_lock;
 mod site_program;
 
 mod attempt_dir;
