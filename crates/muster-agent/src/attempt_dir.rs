@@ -10,6 +10,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -119,6 +120,12 @@ impl AttemptDir {
         Ok(())
     }
 
+    /// The isolation of an attempt that is about to start. It is written before the launch intent, so it is there.
+    pub fn isolation_of_launch(&self) -> Result<Isolation, AgentError> {
+        let missing = || AgentError::Read { path: self.file(ISOLATION_FILE), source: io::ErrorKind::NotFound.into() };
+        self.read_record(ISOLATION_FILE)?.ok_or_else(missing)
+    }
+
     /// An attempt of an older release has no such file, and no isolation.
     pub fn isolation(&self) -> Result<Isolation, AgentError> {
         Ok(self.read_record(ISOLATION_FILE)?.unwrap_or_else(Isolation::none))
@@ -161,14 +168,18 @@ impl AttemptDir {
         let _ = fs::remove_dir(&path);
     }
 
-    /// Removes what the job left in its private `/tmp`. Best effort: the files are in nobody's way.
+    /// Removes what the job left in its private `/tmp`. That may be millions of files and any depth of directories, so a
+    /// process of its own does it, and nothing that others wait for comes after it. Best effort: the files are in nobody's way.
     pub fn remove_private_tmp(&self) {
         let path = self.file(PRIVATE_TMP_DIR);
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                eprintln!("`{}` cannot be removed: {error}", path.display());
-            }
-            _ => {}
+        if !path.exists() {
+            return;
+        }
+        let removed = Command::new("rm").args(["-rf", "--"]).arg(&path).stdin(Stdio::null()).status();
+        match removed {
+            Ok(status) if status.success() => {}
+            Ok(status) => eprintln!("`{}` cannot be removed: `rm` ended with {status}", path.display()),
+            Err(error) => eprintln!("`{}` cannot be removed: `rm` does not start: {error}", path.display()),
         }
     }
 
@@ -196,6 +207,11 @@ impl AttemptDir {
     pub fn try_take_launch_lock(&self, lock: &LaunchLock) -> Result<bool, AgentError> {
         let flush = if *lock == LaunchLock::Abandoned { Flush::Yes } else { Flush::No };
         self.try_take_lock(LAUNCH_LOCK_FILE, lock, flush)
+    }
+
+    /// Gives back a launch lock that a shim took too late.
+    pub fn release_launch_lock(&self) -> Result<(), AgentError> {
+        self.remove_if_there(LAUNCH_LOCK_FILE)
     }
 
     fn try_take_lock<T: Serialize>(&self, name: &str, lock: &T, flush: Flush) -> Result<bool, AgentError> {

@@ -40,6 +40,11 @@ pub enum AgentError {
     /// A setting names a program that the agent may not run.
     #[error("`{setting}` names a program that the agent does not run: {why}")]
     SiteProgram { setting: &'static str, why: String },
+    /// Another agent holds the lock of the data folder.
+    #[error(
+        "another agent uses the data folder `{data_dir}`. Stop it, or give this agent a folder of its own with `--data-dir`"
+    )]
+    FolderInUse { data_dir: PathBuf },
     /// Orders contain a job id that could lead outside the data directory.
     #[error(transparent)]
     InvalidJobId(#[from] NotAJobId),

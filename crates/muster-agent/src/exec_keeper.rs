@@ -189,8 +189,9 @@ impl Keeper {
     fn take_command(&self, control: &mut UnixStream) -> bool {
         match task_launch::receive(control) {
             Ok(Some(KeeperCommand::Signal(number))) => {
-                // The program leads a session, and with it the process group of its number.
-                if let Some(signal) = Signal::from_named_raw(number) {
+                // The program leads a session, and with it the process group of its number. Once it is reaped, the kernel may
+                // give the number to others.
+                if let Some(signal) = Signal::from_named_raw(number).filter(|_| self.answer.is_none()) {
                     let _ = kill_process_group(self.program, signal);
                 }
                 true

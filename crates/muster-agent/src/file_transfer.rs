@@ -130,13 +130,25 @@ pub fn receive(target: &Path, name: Option<&OsStr>, input: &mut impl Read) -> io
             target.join(name.ok_or_else(nameless)?)
         }
     };
+    let mut is_first = true;
     loop {
         let entry: FileEntry = task_launch::receive(input)?.ok_or_else(cut_off)?;
         if matches!(entry.kind, EntryKind::End) {
             return Ok(());
         }
+        check_order(&entry, std::mem::take(&mut is_first))?;
         let shown = entry.path.iter().fold(target.clone(), |path, component| path.join(component));
         receive_entry(&target, entry, input).map_err(at_path(&shown))?;
+    }
+}
+
+/// The target itself comes first, once, and is a file or directory: as a link that the sender makes, it would lead all
+/// that follows out of it.
+fn check_order(entry: &FileEntry, is_first: bool) -> io::Result<()> {
+    match (&entry.kind, entry.path.is_empty()) {
+        (EntryKind::Symlink { .. }, true) => Err(io::Error::other("the sender replaces the target by a link")),
+        (_, is_target) if is_target != is_first => Err(io::Error::other("the sender does not start with the target")),
+        _ => Ok(()),
     }
 }
 
@@ -282,6 +294,10 @@ mod tests {
             vec![directory(), entry(&[""], file())],
             vec![directory(), link(&dir.join("outside")), entry(&["link", "evil"], file())],
             vec![directory(), link(&dir.join("outside/evil")), entry(&["link"], file())],
+            vec![entry(&[], EntryKind::Symlink { target: dir.join("outside").into() }), entry(&["evil"], file())],
+            vec![directory(), entry(&[], EntryKind::Symlink { target: dir.join("outside").into() })],
+            vec![entry(&["x"], EntryKind::Symlink { target: dir.join("outside").into() }), entry(&[], file())],
+            vec![entry(&[], file()), entry(&[], file())],
         ];
         for (number, entries) in hostile.into_iter().enumerate() {
             let target = dir.join(format!("target-{number}"));

@@ -11,6 +11,7 @@ use crate::cgroup::{Cgroup, CgroupError, CgroupLimits, CpuLimit};
 use crate::container_runtime::{self, ContainerSetup};
 use crate::device_filter::{self, DeviceFilterError, DeviceNodes, FilterKind};
 use crate::job_user::JobUser;
+use crate::proc::{self, Process};
 use crate::secret_files::{self, SECRETS_DIR};
 
 /// Written before the launch intent. An attempt of an older release has none.
@@ -230,6 +231,12 @@ impl Isolation {
     /// Kills all processes of the attempt, wherever they went, and returns how many there were; 0 without a cgroup.
     pub fn kill(&self) -> usize {
         self.cgroup.as_ref().map_or(0, Cgroup::kill)
+    }
+
+    /// The processes in the cgroup of the attempt; none without a cgroup.
+    pub fn processes(&self) -> Vec<Process> {
+        let pids = self.cgroup.as_ref().map(Cgroup::processes).unwrap_or_default();
+        pids.into_iter().filter_map(proc::process).collect()
     }
 
     /// Removes the cgroups of an attempt without processes.

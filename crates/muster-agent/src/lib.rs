@@ -39,6 +39,7 @@ mod task_launch;
 pub mod file_transfer;
 
 mod attempt_processes;
+mod folder_lock;
 pub mod site_program;
 
 mod attempt_dir;

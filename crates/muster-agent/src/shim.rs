@@ -78,6 +78,8 @@ const KILL_LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Between two looks whether killed programs are gone.
 const PROGRAM_END_PAUSE: Duration = Duration::from_millis(10);
+/// The same for programs that SIGKILL has not ended for long.
+const UNKILLABLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a shim failed. Written to `shim.log`.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +140,12 @@ fn run_attempt(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
     if !attempt_dir.try_take_launch_lock(&LaunchLock::Shim(shim.clone()))? {
         return Ok(()); // The agent abandoned this launch and reports the attempt as over.
     }
-    let isolation = attempt_dir.isolation()?;
+    // The agent may also have abandoned it, reported its end and cleaned up while this process was on its way here. An exit
+    // record is written before that, and stays.
+    if attempt_dir.exit_record()?.is_some() || attempt_dir.launch_intent()?.as_ref() != Some(&intent) {
+        return Ok(attempt_dir.release_launch_lock()?);
+    }
+    let isolation = attempt_dir.isolation_of_launch()?;
     let ran = match secret_input::take(&intent.order) {
         Ok(secrets) => run_gang(attempt_dir, &intent, (&isolation, secrets), shim),
         Err(error) => {
@@ -158,22 +165,31 @@ fn run_attempt(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
     isolation.remove_cgroups();
     end_programs_of_people(attempt_dir, &isolation)?; // One that has started meanwhile kept the cgroup.
     isolation.remove_cgroups();
-    attempt_dir.remove_private_tmp();
     attempt_dir.remove_container_dir();
     isolation.remove_secrets(attempt_dir.path());
-    write_exit_record(attempt_dir, &exit?)
+    write_exit_record(attempt_dir, &exit?)?;
+    attempt_dir.remove_private_tmp(); // Last: it may take minutes, and the end of the attempt must not wait for it.
+    Ok(())
 }
 
-/// Ends the programs that people run inside the attempt (`exec.rs`). They are not descendants of the shim.
+/// Ends the programs that people run inside the attempt (`exec.rs`). They are not descendants of the shim. One that the kernel
+/// does not end is recorded after a while, as a task would be.
 fn end_programs_of_people(attempt_dir: &AttemptDir, isolation: &Isolation) -> Result<(), ShimError> {
     let has_run_some = isolation.cgroup.is_none() && attempt_dir.has_noted_exec();
+    let since_ms = clock::boot_now_ms();
+    let mut is_recorded = false;
     loop {
         let in_cgroup = isolation.kill();
         let found = if has_run_some { attempt_processes::kill_attempt_processes(None, attempt_dir.path())? } else { 0 };
         if in_cgroup.max(found) == 0 {
             return Ok(());
         }
-        std::thread::sleep(PROGRAM_END_PAUSE);
+        if !is_recorded && clock::boot_now_ms() - since_ms >= isolation.limits.unkillable_after_ms {
+            is_recorded = true;
+            let outside = if has_run_some { attempt_processes::find(None, attempt_dir.path())? } else { Vec::new() };
+            supervision::record_unkillable(attempt_dir, &[isolation.processes(), outside].concat());
+        }
+        std::thread::sleep(if is_recorded { UNKILLABLE_PAUSE } else { PROGRAM_END_PAUSE });
     }
 }
 

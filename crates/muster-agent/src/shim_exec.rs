@@ -13,6 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use rustix::fs::{Access, FileType, Mode};
 use rustix::process::{
     Gid, Resource, Rlimit, Uid, getgid, getgroups, getrlimit, getuid, ioctl_tiocsctty, setrlimit, setsid, umask,
@@ -33,6 +34,7 @@ use crate::task_launch::{self, Bind, Mounts, Rights, StageAnswer, StageFailure, 
 /// The second stage failed; the shim knows the reason.
 const EXIT_CODE_FAILED: i32 = 126;
 const EXIT_CODE_USAGE: i32 = 2;
+const STDERR: i32 = 2;
 /// Of directories that the second stage makes; the job's own umask comes later.
 const PREPARING_UMASK: u32 = 0o022;
 /// Where programs are found if neither the job nor the agent has a `PATH`.
@@ -40,6 +42,10 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Prepares this process and executes the program of the task. Returns only if that fails, or after a copy.
 pub fn shim_exec_main() -> i32 {
+    if let Err(error) = close_inherited_files_at_exec() {
+        eprintln!("the files of the agent cannot be closed: {error}");
+        return EXIT_CODE_FAILED;
+    }
     let Ok((mut channel, launch)) = take_launch() else {
         eprintln!("`muster shim-exec` is started by a shim, which sends it a task");
         return EXIT_CODE_USAGE;
@@ -58,6 +64,18 @@ pub fn shim_exec_main() -> i32 {
     let failure = StageFailure::new(StageStep::Program, execute(&launch));
     let _ = task_launch::send(&mut channel, &StageAnswer::Failed(failure));
     EXIT_CODE_FAILED
+}
+
+/// What muster opens is closed by `exec` anyway. The agent may have inherited more, for example from a wrapper script, and
+/// the job must not get it.
+fn close_inherited_files_at_exec() -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        if fd > STDERR {
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads the launch from standard input, and puts `/dev/null` there for a task, or what follows for another program. The
@@ -81,6 +99,7 @@ fn take_launch() -> io::Result<(UnixStream, TaskLaunch)> {
 
 /// The order matters: each step needs rights that a later one gives up.
 fn prepare(launch: &TaskLaunch) -> Result<(), StageFailure> {
+    leave_session_keyring();
     umask(Mode::from_raw_mode(PREPARING_UMASK));
     if let Some(cgroup) = &launch.cgroup {
         cgroup.join().map_err(isolation_failure)?;
@@ -106,6 +125,12 @@ fn prepare(launch: &TaskLaunch) -> Result<(), StageFailure> {
     // Set-user-ID programs keep the rights of the job from here on.
     set_no_new_privs(true).map_err(|error| failure("no_new_privs cannot be set", error.into()))?;
     std::env::set_current_dir(&launch.directory).map_err(|error| StageFailure::new(StageStep::Directory, error))
+}
+
+/// The session keyring of the kernel survives fork and exec: with that of the agent a job would read the keys of the account
+/// that started the agent, and those of other jobs. Where the kernel or a sandbox refuses the call, it refuses it to jobs, too.
+fn leave_session_keyring() {
+    let _ = keyutils::Keyring::join_anonymous_session();
 }
 
 fn isolation_failure(error: impl std::fmt::Display) -> StageFailure {

@@ -14,6 +14,7 @@ use super::{AttemptKey, EpilogStatus, Machine};
 use crate::attempt_dir::{self, AttemptDir};
 use crate::container_runtime::ContainerRuntime;
 use crate::error::AgentError;
+use crate::folder_lock::FolderLock;
 use crate::isolation::Isolation;
 use crate::launcher::{Launcher, LauncherConfig};
 use crate::records::{
@@ -37,6 +38,10 @@ pub(crate) struct LinuxMachine {
     child_shims: BTreeMap<AttemptKey, Child>,
     /// The same for the processes that run the programs after an attempt.
     child_epilogs: BTreeMap<AttemptKey, Child>,
+    /// Those whose attempt is cleaned up; reaped when they have ended.
+    ending_epilogs: Vec<Child>,
+    /// Held for as long as this agent lives.
+    _lock: FolderLock,
     events: AttemptEvents,
     to_shims: ShimSender,
 }
@@ -54,6 +59,7 @@ impl LinuxMachine {
         // A shim has another working directory, and the attempt directory in the environment of a task is compared as
         // text: the path must be absolute.
         let data_dir = data_dir.canonicalize().map_err(unusable)?;
+        let lock = FolderLock::take(&data_dir)?;
         let launcher = Launcher::open(launcher, node, &data_dir)?;
         if launcher.jobs_use_host_paths() {
             // What is private in these directories is in files that only their owner reads.
@@ -72,6 +78,8 @@ impl LinuxMachine {
             boot_id: proc::boot_id()?,
             child_shims: BTreeMap::new(),
             child_epilogs: BTreeMap::new(),
+            ending_epilogs: Vec::new(),
+            _lock: lock,
             events: AttemptEvents::new().map_err(AgentError::Events)?,
             to_shims: ShimSender::new().map_err(AgentError::Events)?,
         })
@@ -332,7 +340,13 @@ impl Machine for LinuxMachine {
 
     fn start_epilog(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
         let attempt_dir = self.attempt_dir(key)?;
-        attempt_dir.remove_epilog_record()?; // Of a process that is gone.
+        match attempt_dir.epilog_record() {
+            Ok(None) => {}
+            // One that an earlier agent started has taken the lock since.
+            Ok(Some(record)) if self.is_epilog_running(key, &record.runner) => return Ok(()),
+            Ok(Some(_)) | Err(AgentError::CorruptRecord { .. }) => attempt_dir.remove_epilog_record()?,
+            Err(error) => return Err(error),
+        }
         self.events.watch_records(key, &attempt_dir);
         let child = spawn_shim(&self.shim_command, Some(AFTER_ATTEMPT_FLAG), &attempt_dir, Stdio::null())?;
         self.events.watch_shim(key, child_pid(&child));
@@ -357,9 +371,9 @@ impl Machine for LinuxMachine {
             return Ok(containers);
         }
         isolation.remove_cgroups();
-        attempt_dir.remove_private_tmp();
         attempt_dir.remove_container_dir();
         isolation.remove_secrets(attempt_dir.path());
+        remove_private_tmp_in_background(attempt_dir);
         Ok(0)
     }
 
@@ -376,15 +390,22 @@ impl Machine for LinuxMachine {
 
     fn clean_up(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
         self.events.unwatch_records(key);
-        if let Some(mut child) = self.child_epilogs.remove(key) {
-            // It has written its result and ends now.
-            child.wait().map_err(AgentError::Events)?;
-        }
+        // It has written its result, so it need not be waited for.
+        self.ending_epilogs.extend(self.child_epilogs.remove(key));
+        self.ending_epilogs.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         self.attempt_dir(key)?.clean_up()
     }
 
     fn archive_attempt_dir(&mut self, key: &AttemptKey, placed_at_ms: i64) -> Result<(), AgentError> {
         self.attempt_dir(key)?.archive(placed_at_ms)
+    }
+}
+
+/// Removal may take minutes, and the thread of the agent sends the heartbeats.
+fn remove_private_tmp_in_background(attempt_dir: AttemptDir) {
+    let removal = std::thread::Builder::new().name("remove-tmp".to_string());
+    if let Err(error) = removal.spawn(move || attempt_dir.remove_private_tmp()) {
+        tracing::warn!("the private `/tmp` of an attempt stays on the disk: {error}");
     }
 }
 

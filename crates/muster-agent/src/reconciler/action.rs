@@ -1,6 +1,6 @@
 //! Chooses the next action for an attempt from its status and its order. Pure, so that every case can be tested.
 
-use muster_protocol::agent::{AttemptOrder, Exit, StopOrder};
+use muster_protocol::agent::{AttemptOrder, StopOrder};
 
 use super::attempt_status::AttemptStatus;
 use crate::records::{ExitRecord, ShimRecord};
@@ -23,8 +23,8 @@ pub(super) enum AttemptAction {
         why: String,
         shim: Option<ShimRecord>,
     },
-    /// Record the exit of an attempt that never ran.
-    RecordExit(Exit),
+    /// Record that the attempt was stopped before it was launched.
+    RecordStopBeforeLaunch,
     ReportExit(ExitRecord),
     /// The attempt is over and no longer in the orders.
     CleanUp,
@@ -59,7 +59,10 @@ pub(super) fn next_action(
         (AttemptStatus::Exited(_) | AttemptStatus::NoRecords, None) => AttemptAction::CleanUp,
         (AttemptStatus::NoRecords, Some(_)) if launch_state.is_child_shim_running => AttemptAction::Wait,
         (AttemptStatus::NoRecords, Some(order)) => action_without_records(order, launch_state),
-        (AttemptStatus::LaunchPending, _) if launch_state.is_child_shim_running => AttemptAction::Wait,
+        // A shim that hangs before it takes the lock must not keep an attempt that is to end.
+        (AttemptStatus::LaunchPending, Some(AttemptOrder { stop: None, .. })) if launch_state.is_child_shim_running => {
+            AttemptAction::Wait
+        }
         (AttemptStatus::LaunchPending, _) => AttemptAction::AbandonLaunch,
         (AttemptStatus::ShimLost { why, shim }, _) => AttemptAction::KillLeftovers { why, shim },
         (AttemptStatus::ShimAlive(shim), order) => AttemptAction::Supervise { shim, stop: stop_decision(order) },
@@ -75,7 +78,7 @@ fn action_without_records(order: &AttemptOrder, launch_state: LaunchState) -> At
         return AttemptAction::KillLeftovers { why, shim: None };
     }
     if order.stop.is_some() {
-        return AttemptAction::RecordExit(Exit::NotStarted("the attempt was stopped before it started".to_string()));
+        return AttemptAction::RecordStopBeforeLaunch;
     }
     AttemptAction::Launch
 }
@@ -90,6 +93,8 @@ fn stop_decision(order: Option<&AttemptOrder>) -> StopDecision {
 
 #[cfg(test)]
 mod tests {
+    use muster_protocol::agent::Exit;
+
     use super::*;
     use crate::test_fixtures;
 
@@ -116,6 +121,10 @@ mod tests {
             AttemptAction::AbandonLaunch
         );
         assert_eq!(next_action(AttemptStatus::LaunchPending, Some(&new_order), shim_up), AttemptAction::Wait);
+        for to_end in [Some(&order(false, stop())), None] {
+            let action = next_action(AttemptStatus::LaunchPending, to_end, shim_up);
+            assert_eq!(action, AttemptAction::AbandonLaunch, "the shim hangs before it takes the lock");
+        }
         assert_eq!(
             next_action(AttemptStatus::NoRecords, Some(&new_order), shim_up),
             AttemptAction::Wait,
@@ -138,7 +147,7 @@ mod tests {
         let unknown = next_action(AttemptStatus::NoRecords, Some(&order(false, None)), launched);
         assert!(matches!(unknown, AttemptAction::KillLeftovers { .. }), "{unknown:?}");
         let stopped = next_action(AttemptStatus::NoRecords, Some(&order(false, stop())), no_launch);
-        assert!(matches!(stopped, AttemptAction::RecordExit(Exit::NotStarted(_))), "{stopped:?}");
+        assert_eq!(stopped, AttemptAction::RecordStopBeforeLaunch);
     }
 
     /// Also if `started` is absent: a launch would be the second one.

@@ -177,17 +177,26 @@ fn an_attempt_with_any_record_is_never_launched_again() {
     }
 }
 
+/// The server may launch a new attempt if nothing ran. After a reboot nobody knows.
 #[test]
 fn an_interrupted_launch_is_abandoned_and_not_repeated() {
-    let mut machine = FakeMachine::default();
-    let intent = LaunchIntent { order: order(), boot_id: machine.boot_id().to_string(), self_fence: None };
-    machine.write_launch_intent(&attempt_key(), &intent).unwrap();
-    let mut harness = ReconcilerHarness::new(machine);
-    harness.order_attempts(&[order()]);
-    harness.advance_ms(200);
-    assert!(matches!(harness.reported_exits()[..], [Exit::Unknown(_)]), "{:?}", harness.reports);
-    assert_eq!(harness.machine().launch_lock(&attempt_key()).unwrap(), Some(LaunchLock::Abandoned));
-    assert!(harness.machine().launches.is_empty());
+    for (boot_id, is_known_not_to_have_run) in
+        [(FakeMachine::default().boot_id().to_string(), true), ("former".to_string(), false)]
+    {
+        let mut machine = FakeMachine::default();
+        let intent = LaunchIntent { order: order(), boot_id, self_fence: None };
+        machine.write_launch_intent(&attempt_key(), &intent).unwrap();
+        let mut harness = ReconcilerHarness::new(machine);
+        harness.order_attempts(&[order()]);
+        harness.advance_ms(200);
+        match harness.reported_exits()[..] {
+            [Exit::NotStarted(_)] if is_known_not_to_have_run => {}
+            [Exit::Unknown(_)] if !is_known_not_to_have_run => {}
+            _ => panic!("{:?}", harness.reports),
+        }
+        assert_eq!(harness.machine().launch_lock(&attempt_key()).unwrap(), Some(LaunchLock::Abandoned));
+        assert!(harness.machine().launches.is_empty());
+    }
 }
 
 #[test]

@@ -186,7 +186,7 @@ impl TrackedAttempt {
             AttemptAction::Supervise { shim, stop } => self.supervise(context, &shim, stop)?,
             AttemptAction::AbandonLaunch => self.abandon_launch(context)?,
             AttemptAction::KillLeftovers { why, shim } => self.kill_leftovers(context, why, shim.as_ref())?,
-            AttemptAction::RecordExit(exit) => self.record_exit(context, exit)?,
+            AttemptAction::RecordStopBeforeLaunch => self.record_stop_before_launch(context)?,
             AttemptAction::ReportExit(record) => {
                 if let Some(after) = self.result_after(context)? {
                     self.report_exit(context, record, after);
@@ -466,13 +466,24 @@ impl TrackedAttempt {
             self.look_at(context.now.monotonic_ms + RETRY_MS);
             return Ok(());
         }
-        if !self.was_launched_by_this_agent {
-            let why = "the launch was interrupted; no process of the attempt was found".to_string();
-            return self.record_exit(context, Exit::Unknown(why));
-        }
-        let shim_log = context.machine.shim_log(&self.key, REPORTED_SHIM_LOG_BYTES_MAX);
-        let why = format!("the shim exited before it started a task: {}", shim_log.trim());
-        self.record_exit(context, Exit::NotStarted(why))
+        let exit = match self.was_launched_by_this_agent {
+            true => {
+                let shim_log = context.machine.shim_log(&self.key, REPORTED_SHIM_LOG_BYTES_MAX);
+                Exit::NotStarted(format!("the shim ended before it started a task: {}", shim_log.trim()))
+            }
+            false => self.exit_of_interrupted_launch(context)?,
+        };
+        self.record_exit(context, exit)
+    }
+
+    /// A shim takes the launch lock before it runs anything, so nothing ran if the agent has taken it. That does not hold
+    /// over a reboot, which a lock need not survive.
+    fn exit_of_interrupted_launch(&self, context: &mut ReconcileContext<'_, impl Machine>) -> Result<Exit, AgentError> {
+        let intent = context.machine.launch_intent(&self.key)?;
+        Ok(match intent.is_some_and(|intent| intent.boot_id == context.config.boot_id) {
+            true => Exit::NotStarted("the launch was interrupted by the end of the agent; nothing ran".to_string()),
+            false => Exit::Unknown("the launch was interrupted by a reboot of the node".to_string()),
+        })
     }
 
     fn kill_leftovers(
@@ -485,6 +496,17 @@ impl TrackedAttempt {
             return Ok(()); // The exit is recorded when a later look finds no process left.
         }
         self.record_exit(context, Exit::Unknown(why))
+    }
+
+    fn record_stop_before_launch(
+        &mut self,
+        context: &mut ReconcileContext<'_, impl Machine>,
+    ) -> Result<(), AgentError> {
+        let exit = Exit::NotStarted("the attempt was stopped before it started".to_string());
+        let record = ExitRecord { stopped: true, ..self.new_exit_record(context, exit) };
+        context.machine.write_exit_record(&self.key, &record)?;
+        self.look_now();
+        Ok(())
     }
 
     fn record_exit(&mut self, context: &mut ReconcileContext<'_, impl Machine>, exit: Exit) -> Result<(), AgentError> {

@@ -27,6 +27,9 @@ pub(super) fn run(attempt_dir: &AttemptDir) -> Result<(), ShimError> {
     if !attempt_dir.try_take_epilog_lock(&running)? {
         return Ok(()); // Another process runs them.
     }
+    if attempt_dir.launch_intent()?.is_none() {
+        return Ok(attempt_dir.remove_epilog_record()?); // Another process has run them, and the agent has cleaned up since.
+    }
     let result = run_programs(attempt_dir, &programs)?;
     let record = EpilogRecord { result: Some(result), ..running };
     for _ in 1..RESULT_WRITES_MAX {

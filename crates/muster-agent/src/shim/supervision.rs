@@ -35,7 +35,7 @@ pub(super) fn supervise_until_gone(
         }
         if !is_signalled && let Ok(Some(SignalRecord { signal })) = attempt_dir.signal_record() {
             is_signalled = true; // Once: this shim lives as long as the attempt.
-            signal_gang(gang, signal);
+            signal_gang(gang, &live_descendants()?, signal);
         }
         let stop = attempt_dir.stop_record();
         if let Err(error) = &stop {
@@ -119,12 +119,24 @@ pub(super) fn record_unkillable(attempt_dir: &AttemptDir, processes: &[Process])
 }
 
 /// The early signal goes to the process group of the tasks, as SIGTERM does.
-fn signal_gang(gang: &RunningGang, number: i32) {
+fn signal_gang(gang: &RunningGang, processes: &[Process], number: i32) {
     let Some(signal) = Signal::from_named_raw(number) else {
         return eprintln!("there is no signal {number}");
     };
-    if let Err(error) = kill_process_group(gang.process_group, signal) {
-        eprintln!("cannot signal the process group: {error}");
+    signal_process_group(gang, processes, &[signal]);
+}
+
+/// Signals the process group of the tasks, if one of these processes is in it: the kernel gives the number of an empty group
+/// to others.
+fn signal_process_group(gang: &RunningGang, processes: &[Process], signals: &[Signal]) {
+    let group = gang.process_group.as_raw_nonzero().get();
+    if !processes.iter().any(|process| process.group == group) {
+        return;
+    }
+    for signal in signals {
+        if let Err(error) = kill_process_group(gang.process_group, *signal) {
+            eprintln!("cannot signal the process group: {error}");
+        }
     }
 }
 
@@ -132,14 +144,8 @@ fn signal_gang(gang: &RunningGang, number: i32) {
 /// the group are signalled one by one.
 fn terminate_gang(gang: &RunningGang, processes: &[Process], outside: OutsideOfTheGroup) {
     let group = gang.process_group.as_raw_nonzero().get();
-    if processes.iter().any(|process| process.group == group) {
-        // A suspended process cannot react to SIGTERM without SIGCONT.
-        for signal in [Signal::TERM, Signal::CONT] {
-            if let Err(error) = kill_process_group(gang.process_group, signal) {
-                eprintln!("cannot signal the process group: {error}");
-            }
-        }
-    }
+    // A suspended process cannot react to SIGTERM without SIGCONT.
+    signal_process_group(gang, processes, &[Signal::TERM, Signal::CONT]);
     if outside == OutsideOfTheGroup::Signalled {
         let others = processes.iter().filter(|process| process.group != group);
         others.for_each(|process| signal_or_log(process, Signal::TERM));

@@ -29,12 +29,25 @@ impl State {
     /// The facts of a registration with each device at the index that it had before.
     pub(super) fn with_known_indexes(&self, id: &NodeId, facts: &NodeFacts) -> Result<NodeFacts, Refusal> {
         let Some(node) = self.nodes.get(id).filter(|node| !node.declared) else { return Ok(facts.clone()) };
-        let Some(devices) = self.devices_after(node, &facts.gpus) else { return Ok(facts.clone()) };
+        let Some(devices) = self.devices_after(node, &facts.gpus) else { return self.in_order_of_report(node, facts) };
         if devices.slots.len() > GPUS_PER_NODE_MAX {
             let problem = format!("{} devices with those that jobs still hold", devices.slots.len());
             return Err(Refusal::Invalid { field: "gpus", problem });
         }
         Ok(NodeFacts { gpus: devices.facts(&node.facts.gpus, &facts.gpus), ..facts.clone() })
+    }
+
+    /// Without UUIDs that identify the devices: refused if a device would vanish that a job holds.
+    fn in_order_of_report(&self, node: &Node, facts: &NodeFacts) -> Result<NodeFacts, Refusal> {
+        let vanishing = facts.gpus.len()..node.facts.gpus.len();
+        let is_held = |index: &usize| !self.is_unused(&GpuId { node: node.id.clone(), index: *index as u8 });
+        match vanishing.into_iter().find(is_held) {
+            None => Ok(facts.clone()),
+            Some(index) => {
+                let problem = format!("no unique UUIDs, and gpu-{index}, which is in use, is not among the devices");
+                Err(Refusal::Invalid { field: "gpus", problem })
+            }
+        }
     }
 
     /// Health of the devices that are missing, that have returned, and that have taken the index of another device.

@@ -219,21 +219,47 @@ fn has_failed_prolog(attempt: &Attempt, last: &PartEnd) -> bool {
     last.prolog_failed || parts.any(|part| matches!(part, NodeReport::Ended { prolog_failed: true, .. }))
 }
 
-/// The exit of the whole gang, which is that of the first part that did not succeed, in order of node, or of a failed
-/// prolog, because of which the others ended; and whether any part had been ordered to stop.
+/// The exit of the whole gang, and whether any part had been ordered to stop. The exit is that of the part that was the
+/// reason for the others to end (`ExitRank`); among equal ones that of the first node.
 fn whole_exit(attempt: &Attempt, last: &PartEnd) -> (Exit, bool) {
-    let mut exits: Vec<(&Exit, bool)> = Vec::new();
-    let mut failed_prolog = last.prolog_failed.then_some(last.exit);
+    let mut parts: Vec<(ExitRank, &Exit, bool)> = Vec::new();
     for part in attempt.reports.values() {
         if let NodeReport::Ended { exit, stopped, prolog_failed, .. } = part {
-            exits.push((exit, *stopped));
-            failed_prolog = failed_prolog.or(prolog_failed.then_some(exit));
+            parts.push((ExitRank::new(exit, *stopped, *prolog_failed), exit, *stopped));
         }
     }
-    exits.push((last.exit, last.stopped));
-    let stopped = exits.iter().any(|(_, stopped)| *stopped);
-    let worst = exits.iter().find(|(exit, _)| !exit.is_success()).unwrap_or(&exits[0]);
-    (failed_prolog.unwrap_or(worst.0).clone(), stopped)
+    parts.push((ExitRank::new(last.exit, last.stopped, last.prolog_failed), last.exit, last.stopped));
+    let stopped = parts.iter().any(|(_, _, stopped)| *stopped);
+    let decisive = parts.iter().min_by_key(|(rank, _, _)| *rank).map_or(last.exit, |(_, exit, _)| *exit);
+    (decisive.clone(), stopped)
+}
+
+/// How likely a part of a gang is the reason why the other parts ended, the likeliest first. Tasks that lose a peer often
+/// fail by themselves, before the loss of its node is proven; a part that was stopped is never the reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ExitRank {
+    FailedProlog,
+    /// Its node or its shim was lost.
+    Lost,
+    InvalidJob,
+    NotStarted,
+    Failed,
+    FailedWhenStopped,
+    Succeeded,
+}
+
+impl ExitRank {
+    fn new(exit: &Exit, stopped: bool, prolog_failed: bool) -> ExitRank {
+        match exit {
+            _ if prolog_failed => ExitRank::FailedProlog,
+            exit if exit.is_success() => ExitRank::Succeeded,
+            _ if stopped => ExitRank::FailedWhenStopped,
+            Exit::Unknown { .. } => ExitRank::Lost,
+            Exit::InvalidJob { .. } => ExitRank::InvalidJob,
+            Exit::NotStarted { .. } => ExitRank::NotStarted,
+            _ => ExitRank::Failed,
+        }
+    }
 }
 
 /// When the last processes of a gang were gone, if that is known for every part. All parts keep their GPUs until then:

@@ -250,7 +250,8 @@ fn check_run(spec: &JobSpec) -> Result<(), Refusal> {
     if run.image.is_none() && !run.mounts.is_empty() {
         return Err(invalid("mounts", "only a job with an image has mounts; other jobs see the files of the node"));
     }
-    let bad_key = |key: &&String| key.is_empty() || key.contains(['=', '\0']);
+    // A line break would be another line in the environment file of a container.
+    let bad_key = |key: &&String| key.is_empty() || key.contains('=') || key.contains(char::is_control);
     if let Some(key) = run.env.keys().find(bad_key) {
         return Err(invalid("environment", format!("`{key}` cannot name a variable")));
     }

@@ -13,8 +13,9 @@ use super::switchboard::LineError;
 
 /// Programs on one connection. The agent has a limit of its own for its node.
 const STREAMS_PER_LINE_MAX: usize = 64;
-/// Frames that wait for an agent, of all its streams. Their data is bounded by the windows.
-const QUEUED_FRAMES_MAX: usize = 16_384;
+/// Frames of one stream that wait for its agent. Their data is bounded by the window; a flood of frames without data ends
+/// its own stream only.
+const QUEUED_FRAMES_PER_STREAM_MAX: usize = 4_096;
 
 /// The streams of all connections.
 #[derive(Debug, Default)]
@@ -32,6 +33,7 @@ struct ExecWindows {
     input: i64,
     /// What the agent may still send.
     output: i64,
+    queued_frames: usize,
 }
 
 impl ExecStreams {
@@ -41,7 +43,7 @@ impl ExecStreams {
             return Err(LineError::Busy);
         }
         self.opened += 1;
-        self.streams.insert(self.opened, ExecWindows { line, input: 0, output: WINDOW_BYTES.into() });
+        self.streams.insert(self.opened, ExecWindows { line, input: 0, output: WINDOW_BYTES.into(), queued_frames: 0 });
         self.queue(line, v1::ExecFrame { stream: self.opened, body: Some(exec_frame::Body::Open(order)) })?;
         Ok(self.opened)
     }
@@ -55,7 +57,7 @@ impl ExecStreams {
             return Err(LineError::Busy);
         }
         if let ExecMessage::Credit(bytes) = message {
-            windows.output += i64::from(bytes);
+            windows.output = granted(windows.output, bytes);
         }
         let line = windows.line;
         self.queue(line, exec_frames::to_frame(stream, message))?;
@@ -72,7 +74,7 @@ impl ExecStreams {
             return None;
         }
         if let ExecMessage::Credit(bytes) = message {
-            windows.input += i64::from(bytes);
+            windows.input = granted(windows.input, bytes);
         }
         Some((stream, message))
     }
@@ -98,7 +100,13 @@ impl ExecStreams {
     /// Takes up to this many frames that wait for a connection, in their order.
     pub fn take_frames(&mut self, line: u64, frames_max: usize) -> Vec<v1::ExecFrame> {
         let Some(queue) = self.queues.get_mut(&line) else { return Vec::new() };
-        queue.drain(..queue.len().min(frames_max)).collect()
+        let frames: Vec<v1::ExecFrame> = queue.drain(..queue.len().min(frames_max)).collect();
+        for frame in &frames {
+            if let Some(stream) = self.streams.get_mut(&frame.stream) {
+                stream.queued_frames -= 1;
+            }
+        }
+        frames
     }
 
     pub fn has_frames(&self, line: u64) -> bool {
@@ -106,13 +114,20 @@ impl ExecStreams {
     }
 
     fn queue(&mut self, line: u64, frame: v1::ExecFrame) -> Result<(), LineError> {
-        let queue = self.queues.entry(line).or_default();
-        if queue.len() >= QUEUED_FRAMES_MAX {
+        let stream = self.streams.get_mut(&frame.stream).ok_or(LineError::NotConnected)?;
+        if stream.queued_frames >= QUEUED_FRAMES_PER_STREAM_MAX {
             return Err(LineError::Busy);
         }
-        queue.push_back(frame);
+        stream.queued_frames += 1;
+        self.queues.entry(line).or_default().push_back(frame);
         Ok(())
     }
+}
+
+/// A window after its reader has taken some bytes. Never more than the whole window, whatever the reader says: what waits
+/// for a reader that does not read is bounded by it.
+fn granted(window: i64, bytes: u32) -> i64 {
+    (window + i64::from(bytes)).min(WINDOW_BYTES.into())
 }
 
 #[cfg(test)]
@@ -161,6 +176,32 @@ mod tests {
             assert!(streams.receive(LINE, output(stream, 32 << 10)).is_some());
             streams.send(stream, ExecMessage::Credit((32 << 10) + DATA_OVERHEAD_BYTES)).unwrap();
         }
+    }
+
+    #[test]
+    fn an_agent_cannot_grant_more_than_the_window() {
+        let (mut streams, stream) = open();
+        for _ in 0..3 {
+            streams.receive(LINE, exec_frames::to_frame(stream, ExecMessage::Credit(u32::MAX))).unwrap();
+        }
+        assert_eq!(streams.send(stream, input(WINDOW_BYTES as usize)), Err(LineError::Busy));
+        let (mut streams, stream) = open();
+        streams.send(stream, ExecMessage::Credit(u32::MAX)).unwrap();
+        assert_eq!(streams.receive(LINE, output(stream, WINDOW_BYTES as usize)), None);
+    }
+
+    #[test]
+    fn a_flood_of_frames_without_data_ends_its_own_stream_only() {
+        let (mut streams, stream) = open();
+        let other = streams.open(LINE, "{}".to_string()).unwrap();
+        let mut sent = 0;
+        while streams.send(stream, ExecMessage::Resize { rows: 1, columns: 1 }).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(sent, QUEUED_FRAMES_PER_STREAM_MAX);
+        assert_eq!(streams.send(other, ExecMessage::EndOfInput), Ok(LINE));
+        assert_eq!(streams.take_frames(LINE, 10).len(), 10);
+        assert!(streams.send(stream, ExecMessage::EndOfInput).is_ok(), "some were read");
     }
 
     #[test]
