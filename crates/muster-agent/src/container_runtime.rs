@@ -35,6 +35,12 @@ impl RuntimeKind {
     pub const ALL: [RuntimeKind; 4] =
         [RuntimeKind::Podman, RuntimeKind::Docker, RuntimeKind::Nerdctl, RuntimeKind::Apptainer];
 
+    /// Whether `--group-add` takes a number for a number. podman and docker look it up among the names in the `/etc/group` of
+    /// the image first, so an image could give its container any group of the host.
+    pub fn takes_group_numbers(self) -> bool {
+        self == RuntimeKind::Nerdctl
+    }
+
     /// As its program and in labels.
     pub fn name(self) -> &'static str {
         match self {

@@ -57,7 +57,7 @@ mod tests {
         assert_eq!(
             line(&Docker.run(&docker, &full(&user))),
             "run --name muster-gpu01-0a-job-7.3-2-1 --label muster.agent=gpu01-0a --pull never --network host \
-             --cap-drop ALL --security-opt no-new-privileges --user 700:701 --group-add 44 \
+             --cap-drop ALL --security-opt no-new-privileges --user 700:701 \
              --cgroup-parent /muster/gpu01-0a/job-7.3.2/rank-1 --ulimit core=0:0 --ulimit nofile=1024:1024 \
              --env-file /a/env --mount type=bind,source=/a/work,target=/a/work \
              --mount type=bind,source=/data,target=/in,readonly --device nvidia.com/gpu=0 --workdir /src \

@@ -12,7 +12,8 @@ pub(super) fn run_flags(runtime: &ContainerRuntime, run: &ContainerRun<'_>) -> V
     flags.extend(words(["--security-opt", "no-new-privileges"]));
     if let Some(user) = run.user {
         flags.extend(words(["--user", &format!("{}:{}", user.uid, user.gid)]));
-        user.groups.iter().for_each(|group| flags.extend(words(["--group-add", &group.to_string()])));
+        let groups = user.groups.iter().filter(|_| runtime.kind.takes_group_numbers());
+        groups.for_each(|group| flags.extend(words(["--group-add", &group.to_string()])));
     }
     match &run.cgroup_parent {
         Some(parent) if runtime.takes_cgroup_parent => flags.extend(["--cgroup-parent".into(), parent.into()]),

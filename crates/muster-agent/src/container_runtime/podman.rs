@@ -18,6 +18,8 @@ impl CommandLines for Podman {
         // The default of podman may be above what the agent may set.
         let processes = run.pids_max;
         all.extend(words(["--ulimit", &format!("nproc={processes}:{processes}")]));
+        // A proxy of the agent, with its password, is not for jobs.
+        all.push("--http-proxy=false".into());
         all.extend(runtime.has_init.then(|| OsString::from("--init")));
         all.extend(oci_flags::image_and_args(run));
         all
@@ -75,11 +77,11 @@ mod tests {
             line(&Podman.run(&podman, &full(&user))),
             "--cgroup-manager cgroupfs --runtime runc run --name muster-gpu01-0a-job-7.3-2-1 \
              --label muster.agent=gpu01-0a --pull never --network host --cap-drop ALL \
-             --security-opt no-new-privileges --user 700:701 --group-add 44 \
+             --security-opt no-new-privileges --user 700:701 \
              --cgroup-parent /muster/gpu01-0a/job-7.3.2/rank-1 --ulimit core=0:0 --ulimit nofile=1024:1024 \
              --env-file /a/env --mount type=bind,source=/a/work,target=/a/work \
              --mount type=bind,source=/data,target=/in,readonly --device nvidia.com/gpu=0 --workdir /src \
-             --log-driver passthrough --security-opt label=disable --umask 0027 --ulimit nproc=4096:4096 --init \
+             --log-driver passthrough --security-opt label=disable --umask 0027 --ulimit nproc=4096:4096 --http-proxy=false --init \
              example.org/train:1 train --fast"
         );
         let podman = runtime(RuntimeKind::Podman);

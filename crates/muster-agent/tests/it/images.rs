@@ -80,7 +80,7 @@ fn a_job_runs_in_its_image_as_its_user_without_capabilities() {
     let none = "0000000000000000";
     let out = stdout(&harness);
     let expected = format!(
-        "20001\n20002\n20002 20003\n/\nyes a b 0 1,3 ann\nCapEff:\t{none}\nCapBnd:\t{none}\nNoNewPrivs:\t1\nshm\n\
+        "20001\n20002\n20002\n/\nyes a b 0 1,3 ann\nCapEff:\t{none}\nCapBnd:\t{none}\nNoNewPrivs:\t1\nshm\n\
          /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
     );
     assert!(out.starts_with(&expected), "{out}");
