@@ -1613,7 +1613,7 @@ pub struct Attempt {
     #[prost(int64, optional, tag = "10")]
     pub ended_at_ms: ::core::option::Option<i64>,
     /// Cause of the stop order, if there was one: `cancelled`, `time-limit`, `preempted`, `requeued`, `held`,
-    /// `gang-failed`.
+    /// `gang-failed`, `late-start`.
     #[prost(string, optional, tag = "11")]
     pub stop_cause: ::core::option::Option<::prost::alloc::string::String>,
     /// Kind of exit of its processes: `code`, `signal`, `out-of-memory`, `not-started`, `unknown`.
@@ -1634,6 +1634,9 @@ pub struct Attempt {
     /// Nodes of the attempt.
     #[prost(string, repeated, tag = "17")]
     pub nodes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Node of rank 0 and the port that a gang holds there, for example `gpu01:29500`; absent if it is no gang.
+    #[prost(string, optional, tag = "23")]
+    pub master: ::core::option::Option<::prost::alloc::string::String>,
     /// Score of the placement; absent without an alternative and after the end.
     #[prost(message, optional, tag = "18")]
     pub score: ::core::option::Option<Score>,
@@ -2344,6 +2347,9 @@ pub struct Node {
     /// Version of its agent.
     #[prost(string, tag = "29")]
     pub agent_version: ::prost::alloc::string::String,
+    /// Interval of the heartbeats of its agent, if the agent told it; a silent node is suspect after three of them and a margin.
+    #[prost(int64, optional, tag = "36")]
+    pub heartbeat_interval_ms: ::core::option::Option<i64>,
     /// True if the GPUs are simulated.
     #[prost(bool, tag = "30")]
     pub simulated: bool,
