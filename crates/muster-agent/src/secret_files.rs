@@ -89,13 +89,12 @@ fn write_files(dir: &Path, files: &[SecretFile], user: Option<&JobUser>) -> io::
 /// A directory of this node on a tmpfs, in which the agent can make others; an error says that there is none.
 pub(crate) fn find_shared_tmpfs() -> Result<PathBuf, String> {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let candidates = runtime.into_iter().filter(|dir| dir.is_absolute()).chain([PathBuf::from("/dev/shm")]);
+    let mut candidates = runtime.into_iter().filter(|dir| dir.is_absolute()).chain([PathBuf::from("/dev/shm")]);
     let is_usable = |dir: &PathBuf| {
         let is_tmpfs = rustix::fs::statfs(dir).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC);
         is_tmpfs && rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_ok()
     };
     candidates
-        .into_iter()
         .find(is_usable)
         .ok_or_else(|| "neither `$XDG_RUNTIME_DIR` nor `/dev/shm` is a tmpfs that the agent can write to".to_string())
 }

@@ -10,6 +10,7 @@ use crate::secret_value::SecretValue;
 #[serde(deny_unknown_fields)]
 pub struct SecretSpec {
     /// The value, as base64; at most 64 KiB.
+    #[schema(value_type = String)]
     pub value: SecretValue,
     /// Tenant of the secret. Default: the caller's tenant, or `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,11 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use utoipa::ToSchema;
 
 /// The bytes of a secret. They are overwritten when the value is dropped; copies that a serialiser made are not.
-#[derive(Clone, PartialEq, Eq, Default, ToSchema)]
-#[schema(value_type = String)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct SecretValue(Vec<u8>);
 
 impl SecretValue {

@@ -47,6 +47,9 @@ impl Dispatch {
             for echo in tracker.echoes(&input, self.cluster.lease_renewed_at()) {
                 self.acknowledge_heartbeat(echo);
             }
+            if let DispatchInput::Journal(JournalUpdate::LeadershipLost) = &input {
+                self.lacking_secrets.clear(); // Another leader sends them.
+            }
             let mut nodes = tracker.nodes_to_send_orders(&input);
             if let DispatchInput::Heartbeat { node, .. } = &input
                 && self.lacking_secrets.contains(node)

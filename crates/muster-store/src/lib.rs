@@ -12,7 +12,6 @@ pub mod private_files;
 pub mod queries;
 pub mod record;
 pub mod rows;
-pub mod sealed_secrets;
 
 mod chain;
 mod decode;
@@ -21,6 +20,7 @@ mod migrations;
 mod reader;
 mod replay;
 mod savepoint;
+pub mod sealed_secrets;
 mod select;
 mod snapshot;
 mod tables;

@@ -147,7 +147,7 @@ fn without_a_mount_namespace_the_secret_is_in_a_private_directory_that_goes_with
     assert!(!dir.exists(), "removed by the shim");
 
     // A killed shim removes nothing; then the agent does.
-    let mut harness = started(without_private_mounts(), &job);
+    let harness = started(without_private_mounts(), &job);
     wait_for_output(&harness, PRINTED);
     let dir = PathBuf::from(harness.read_log(0, Stream::Stdout).lines().nth(1).unwrap());
     assert!(shared_dirs().contains(&dir) || !dir.starts_with("/dev/shm"));

@@ -209,7 +209,7 @@ fn run(submission: &wire::SubmitJob) -> Result<Run, ApiError> {
     })
 }
 
-/// `NAME`, or `NAME=FILE`; the core checks both.
+/// `NAME`, or `NAME=FILE`; the core knows which there are.
 fn secret_use(text: &str) -> SecretUse {
     let (name, file) = text.split_once('=').unwrap_or((text, text));
     SecretUse { name: name.to_string(), file: file.to_string() }

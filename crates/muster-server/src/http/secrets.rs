@@ -102,6 +102,9 @@ fn secret_id(
     let owner = match (shared, user) {
         (true, Some(_)) => return Err(ApiError::invalid("user", "a shared secret belongs to no user")),
         (true, None) => None,
+        (false, Some(user)) if user.is_empty() || user.chars().count() > 255 || user.chars().any(char::is_control) => {
+            return Err(ApiError::invalid("user", "must be 1 to 255 printable characters"));
+        }
         (false, user) => Some(user.unwrap_or(&caller.actor.name).to_string()),
     };
     Ok(SecretId { tenant: caller.target_tenant(tenant)?, owner, name })

@@ -168,6 +168,7 @@ fn unknown_objects_are_404_and_wrong_methods_405() {
         ("GET", "/api/v1/allocations/x", 404, "unknown-allocation"),
         ("DELETE", "/api/v1/allocations/job-9:1", 404, "unknown-allocation"),
         ("DELETE", "/api/v1/tokens/t-9", 404, "unknown-token"),
+        ("DELETE", "/api/v1/secrets/NONE", 404, "unknown-secret"),
         ("GET", "/api/v1/nothing", 404, "unknown-path"),
         ("GET", "/favicon.ico", 404, "unknown-path"),
         ("GET", "/api/v1/jobs/", 404, "unknown-path"),

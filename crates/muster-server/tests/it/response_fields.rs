@@ -83,6 +83,8 @@ const SINGLE_VALUE_FIELDS: &[(&str, &str)] = &[
     ("Tenant.recent_gpus", "seconds are nothing to a half-life of days"),
     ("JobRemedy.keeps_its_place", "one remedy: a higher priority"),
     ("JobRemedy.words", "the same"),
+    ("Secret.set_by", "local mode"),
+    ("Secret.user", "local mode; `access` has several users"),
     ("UsageReport.includes_running", "says what the sums include"),
     ("Window.by", "local mode"),
 ];
@@ -132,6 +134,10 @@ fn set_up_nodes_windows_and_tokens(server: &TestServer) {
     assert_eq!(server.client().patch("/api/v1/gpus/soon/0", &bad).status, 200);
     assert_eq!(server.client().delete("/api/v1/tenants/nobody").status, 404);
     assert_eq!(server.client().post("/api/v1/nodes/soon/drain", &json!({"why": "firmware"})).status, 200);
+    for (name, tenant, value, shared) in [("TOKEN", "red", "aHVudGVyMg==", true), ("OWN", "default", "eA==", false)] {
+        let secret = json!({"value": value, "tenant_id": tenant, "shared": shared});
+        assert_eq!(server.client().put(&format!("/api/v1/secrets/{name}"), &secret).status, 200);
+    }
     for (name, role, expires) in [("robot", "member", json!("1h")), ("boss", "admin", Value::Null)] {
         let mut token = json!({"name": name, "role": role, "expires_in": expires});
         if role == "member" {
@@ -201,7 +207,7 @@ fn running_jobs(server: &TestServer, ended: &[String]) {
         server.wait_until("a part", |server| server.get(&format!("/api/v1/jobs/{part}"))["state"] != "pending");
     }
     let requeued = server
-        .submit(json!({"name": "t4", "image": "cuda", "mounts": ["/data:/in"], "tenant_id": "red", "gpu_model": "T4",
+        .submit(json!({"name": "t4", "image": "cuda", "mounts": ["/data:/in"], "secrets": ["TOKEN=t"], "tenant_id": "red", "gpu_model": "T4",
         "annotations": {"muster.sim/runtime": "1h"}}));
     server.wait_for_state(&requeued, "running");
     server.client().post(&format!("/api/v1/jobs/{requeued}/requeue"), &json!({}));
@@ -258,6 +264,7 @@ fn read_every_route(server: &TestServer, seen: &mut FieldValues) {
         "allocations?limit=2",
         "allocations",
         "tokens",
+        "secrets",
         "usage",
         "usage?by=user",
         "usage?by=job",

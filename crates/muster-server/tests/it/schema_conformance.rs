@@ -28,6 +28,7 @@ fn valid_body(schema: &str) -> Map<String, Value> {
         "GpuHealthChange" => json!({"health": "healthy"}),
         "GpuPartition" => json!({"profiles": []}),
         "TokenSpec" => json!({"name": "generated", "role": "member", "tenant_id": "default"}),
+        "SecretSpec" => json!({"value": "aHVudGVyMg=="}),
         "WindowSpec" => json!({"name": window_name(), "nodes": ["n01"], "duration": "1h"}),
         "PolicyApply" => json!({"files": {}, "dry_run": true}),
         "DependencyFields" => json!({"job": "job-1"}),
@@ -255,7 +256,11 @@ fn example_path(path: &str) -> String {
         Some("nodes") => "n01",
         _ => "1",
     };
-    path.replace("{id}", id).replace("{node}", "n01").replace("{index}", "0").replace("{version}", "1")
+    path.replace("{id}", id)
+        .replace("{node}", "n01")
+        .replace("{index}", "0")
+        .replace("{version}", "1")
+        .replace("secrets/{name}", "secrets/TOKEN")
 }
 
 /// Every operation of the document: method, path, operation.

@@ -2,6 +2,7 @@
 
 use muster_core::objects::secret::{Secret, SecretId};
 use muster_core::{Event, Timestamp};
+use muster_store::verify::verify_database;
 use muster_store::{LeaderEpoch, SealedSecret, StoreError};
 
 use crate::fixtures::*;
@@ -72,6 +73,9 @@ fn an_event_removes_the_former_value_and_no_other(database: &dyn TestDatabase) {
     assert_eq!(["a1", "a2", "b1", "t1"].map(is_there), [false, true, true, true]);
     writer.append(&[Event::SecretRemoved { id: of_tenant, at: Timestamp(2) }]);
     assert_eq!((writer.store.secrets.sealed("t1").unwrap(), values(database).as_str()), (None, "2"));
+    let mut corruptions = Vec::new();
+    verify_database(&database.config(), &mut |_| {}, &mut |corruption| corruptions.push(corruption)).unwrap();
+    assert_eq!(corruptions, [], "values are not a part of the journal, so the verification leaves them alone");
     let journal = database.sql("SELECT payload FROM journal WHERE seq = 1");
     assert!(journal.contains("TOKEN") && journal.contains("a1"), "the journal has names and ids: {journal}");
 }

@@ -739,6 +739,10 @@ pub struct SubmitJob {
     /// What the container of a job with an image sees of the node, each as `SOURCE:TARGET` or `SOURCE:TARGET:ro`.
     #[prost(string, repeated, tag = "40")]
     pub mounts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Secrets of the tenant or the user that the job finds as files in the directory `MUSTER_SECRETS_DIR`, each as `NAME` or
+    /// `NAME=FILE`.
+    #[prost(string, repeated, tag = "42")]
+    pub secrets: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A task group: tasks of a gang with the same resources, for example sixteen workers.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1324,6 +1328,9 @@ pub struct Job {
     /// What the container sees of the node, each as `SOURCE:TARGET` or `SOURCE:TARGET:ro`.
     #[prost(string, repeated, tag = "79")]
     pub mounts: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Names of the secrets that the job finds as files, each as `NAME` or `NAME=FILE`.
+    #[prost(string, repeated, tag = "81")]
+    pub secrets: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A task group: tasks of a gang with the same resources.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -123,7 +123,7 @@ pub fn run(verb: Verb, options: &Options) -> CommandResult {
 }
 
 fn read_file(path: &Path) -> Result<SecretValue, CliError> {
-    let read = std::fs::File::open(path).and_then(|file| read_bounded(file));
+    let read = std::fs::File::open(path).and_then(read_bounded);
     read.map(SecretValue::new).map_err(|error| CliError::failed(format!("cannot read `{}`: {error}", path.display())))
 }
 
