@@ -5,6 +5,8 @@
 //! its order, with the same start and the same end. Every change is an event for the reconciler, and none is lost.
 
 mod port;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
