@@ -1,6 +1,6 @@
 //! Adapter (Machine): a simulated node, for the reconciler.
 
-use muster_protocol::agent::AttemptOrder;
+use muster_protocol::agent::{AttemptOrder, SecretFile};
 
 use super::{BOOT_ID, SimulatedMachine};
 use crate::error::AgentError;
@@ -52,7 +52,8 @@ impl Machine for SimulatedMachine {
         Ok(())
     }
 
-    fn start_shim(&mut self, key: &AttemptKey) -> Result<(), AgentError> {
+    /// Simulated programs read no secrets.
+    fn start_shim(&mut self, key: &AttemptKey, _: &[SecretFile]) -> Result<(), AgentError> {
         self.spawn_shim(key);
         Ok(())
     }
