@@ -24,6 +24,7 @@ use muster_core::objects::policy::{
     Admission, BundleVersion, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer, TenantLimit,
 };
 use muster_core::objects::score::{Score, Term, TermName};
+use muster_core::objects::secret::{Secret, SecretId};
 use muster_core::objects::start_range::StartRange;
 use muster_core::objects::window::Window;
 use muster_core::state::{SavepointPiece, StateRestorer};
@@ -95,7 +96,7 @@ fn a_golden_journal_is_readable() {
         let entry = record.decode().unwrap();
         kinds.insert(entry.event.kind());
     }
-    assert_eq!(kinds.len(), 46, "every kind of event");
+    assert_eq!(kinds.len(), 48, "every kind of event");
 }
 
 /// The fields of version 0.1 still have the same meaning.
@@ -296,6 +297,18 @@ fn later_events() -> Vec<Event> {
             at: Timestamp(1_300),
         },
         Event::NodeHealthChanged { node: n1(), failure: Some(text("exit code 1: ECC errors")), at: Timestamp(1_300) },
+        Event::SecretSet {
+            secret: Box::new(Secret {
+                id: secret_id(),
+                value: text("0f1e"),
+                key: text("c0ffee"),
+                bytes: 36,
+                set_by: text("ada"),
+                set_at: Timestamp(1_200),
+            }),
+            at: Timestamp(1_200),
+        },
+        Event::SecretRemoved { id: secret_id(), at: Timestamp(1_201) },
     ]
 }
 
@@ -308,6 +321,10 @@ fn join_token(id: &str) -> Box<JoinToken> {
         made_at: AT,
         expires_at: Timestamp(90_000),
     })
+}
+
+fn secret_id() -> SecretId {
+    SecretId { tenant: "red".parse().unwrap(), owner: Some(text("ada")), name: text("TOKEN") }
 }
 
 const AT: Timestamp = Timestamp(500);
