@@ -106,7 +106,16 @@ impl AgentHarness {
 
     pub fn send_orders_with_generation(&mut self, generation: u64, attempts: Vec<AttemptOrder>) {
         let (node, incarnation) = (NODE.to_string(), self.registered_incarnation());
-        let orders = Orders { node, incarnation, epoch: 1, generation, attempts, nonce: 0, pools: Vec::new(), reboot_from: None };
+        let orders = Orders {
+            node,
+            incarnation,
+            epoch: 1,
+            generation,
+            attempts,
+            nonce: 0,
+            pools: Vec::new(),
+            reboot_from: None,
+        };
         self.agent.as_mut().unwrap().deliver_orders(orders);
     }
 

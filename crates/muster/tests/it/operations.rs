@@ -37,7 +37,8 @@ fn indented(lines: &[String]) -> String {
 /// A job that writes its process id, then a line each 100 ms, until the file `end` exists.
 fn ticking_job(site: &Site, words: &[&str]) -> String {
     let end = site.folder.join("end");
-    let script = format!("echo pid $$; while [ ! -e {} ]; do echo tick; sleep 0.1; done; echo last; exit 7", end.display());
+    let script =
+        format!("echo pid $$; while [ ! -e {} ]; do echo tick; sleep 0.1; done; echo last; exit 7", end.display());
     let job = site.ok(&[&["submit", "--gpus", "1"], words, &["--", "sh", "-c", &script]].concat());
     let job = job.trim().to_string();
     site.wait("the job runs", || site.ok(&["logs", &job]).contains("tick"));
@@ -125,7 +126,9 @@ fn a_reboot_that_fails_is_shown() {
     let config = agent_config(&site, &[format!("reboot_program: {program}")]);
     let _g1 = site.joined("g1", &["--gpus", "1", "--config", &config]);
     site.ok(&["node", "reboot", "g1", "--when-idle"]);
-    site.wait("the failure is shown", || site.ok(&["node", "show", "g1"]).contains("exit code 3: the firmware refuses"));
+    site.wait("the failure is shown", || {
+        site.ok(&["node", "show", "g1"]).contains("exit code 3: the firmware refuses")
+    });
     assert_eq!(site.node_state("g1"), "Draining");
 }
 
@@ -147,7 +150,11 @@ fn the_power_program_spares_busy_nodes_and_only_its_success_fences() {
     assert!(refused.contains("still runs 1 jobs") && refused.contains("--force"), "{refused}");
     let refused = site.refused(&["node", "fence", "g1", "--yes"]);
     assert!(refused.contains("exit code 2: no BMC") && refused.contains("--skip-program"), "{refused}");
-    assert_eq!((site.node_state("g1").as_str(), site.phase(&job).as_str()), ("Ready", "Running"), "a failure proves nothing");
+    assert_eq!(
+        (site.node_state("g1").as_str(), site.phase(&job).as_str()),
+        ("Ready", "Running"),
+        "a failure proves nothing"
+    );
     assert!(site.ok(&["node", "show", "g1"]).contains("fence failed once"));
     assert_eq!(read(&called), "status g1 10.0.0.9\nfence g1 10.0.0.9\n");
     std::fs::write(&works, "").unwrap();
@@ -335,14 +342,29 @@ fn doctor_checks_a_node_and_its_link() {
     let _g1 = site.joined("g1", &["--gpus", "1"]);
     site.wait("the leader has a heartbeat", || doctor(&site).1.contains("ms ago; the node is Ready"));
     let (_, found) = doctor(&site);
-    for check in ["cgroups", "device filter", "mount namespaces", "job user", "containers", "disk", "log limit", "clock",
-        "certificate", "inotify watches", "pids", "open files", "heartbeat"]
-    {
+    for check in [
+        "cgroups",
+        "device filter",
+        "mount namespaces",
+        "job user",
+        "containers",
+        "disk",
+        "log limit",
+        "clock",
+        "certificate",
+        "inotify watches",
+        "pids",
+        "open files",
+        "heartbeat",
+    ] {
         assert!(found.contains(&format!("\"check\": \"{check}\"")), "{check}: {found}");
     }
     assert!(found.contains(" leads, version ") && found.contains("valid until"), "{found}");
     site.kill_server();
     let (is_well, found) = doctor(&site);
-    assert!(!is_well && found.contains("no connection") && found.contains("none of the known servers leads"), "{found}");
+    assert!(
+        !is_well && found.contains("no connection") && found.contains("none of the known servers leads"),
+        "{found}"
+    );
     site.start_server();
 }

@@ -6,7 +6,16 @@ use muster_protocol::agent::{AttemptOrder, StopOrder};
 
 fn orders(generation: u64, attempts: Vec<AttemptOrder>) -> SimulatedInput {
     let (node, incarnation) = ("gpu01".to_string(), String::new());
-    SimulatedInput::Orders(Orders { node, incarnation, epoch: 1, generation, attempts, nonce: 0, pools: Vec::new(), reboot_from: None })
+    SimulatedInput::Orders(Orders {
+        node,
+        incarnation,
+        epoch: 1,
+        generation,
+        attempts,
+        nonce: 0,
+        pools: Vec::new(),
+        reboot_from: None,
+    })
 }
 
 /// One health check at the start, and then none for an hour.

@@ -111,7 +111,16 @@ fn order() -> AttemptOrder {
 
 fn orders() -> Orders {
     let (node, incarnation) = ("n0".to_string(), String::new());
-    Orders { node, incarnation, epoch: 1, generation: 1, attempts: vec![order()], nonce: 0, pools: Vec::new(), reboot_from: None }
+    Orders {
+        node,
+        incarnation,
+        epoch: 1,
+        generation: 1,
+        attempts: vec![order()],
+        nonce: 0,
+        pools: Vec::new(),
+        reboot_from: None,
+    }
 }
 
 /// A running attempt, renewed until now. Returns when the newest acknowledged heartbeat was sent.
