@@ -86,7 +86,9 @@ pub fn check(path: &Path) -> Result<(), String> {
         return refused("belongs to another account; it must belong to root or to the account that runs it");
     }
     if file.mode() & WRITABLE_BY_OTHERS != 0 {
-        return refused("is writable by others, who could run programs with the rights of that account; `chmod go-w` it");
+        return refused(
+            "is writable by others, who could run programs with the rights of that account; `chmod go-w` it",
+        );
     }
     for dir in real.ancestors().skip(1) {
         let found = metadata(dir)?;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use muster_wire::v1::agent_link_client::AgentLinkClient;
+use muster_wire::v1::{CheckRequest, CheckResponse};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use muster_wire::v1::{CheckRequest, CheckResponse};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
@@ -43,7 +43,8 @@ async fn walk(
     tls: std::sync::Arc<rustls::ClientConfig>,
 ) -> Result<CheckResponse, LinkFailure> {
     let failed = |step: LinkStep| move |why: String| LinkFailure { step, why };
-    let late = |step: LinkStep| move |_| LinkFailure { step, why: format!("no answer within {} s", STEP_TIMEOUT.as_secs()) };
+    let late =
+        |step: LinkStep| move |_| LinkFailure { step, why: format!("no answer within {} s", STEP_TIMEOUT.as_secs()) };
     let found = timeout(STEP_TIMEOUT, lookup_host(server)).await.map_err(late(LinkStep::Dns))?;
     let addresses: Vec<_> = found.map_err(|error| failed(LinkStep::Dns)(error.to_string()))?.collect();
     let connected = timeout(STEP_TIMEOUT, TcpStream::connect(&*addresses)).await.map_err(late(LinkStep::Tcp))?;

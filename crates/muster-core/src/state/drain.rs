@@ -66,7 +66,8 @@ impl State {
     fn stop_all_on(&self, id: &NodeId, cause: &StopCause, now: Timestamp, events: &mut Vec<Event>) {
         for job in self.attempts_on(id) {
             let Some(attempt) = job.attempt().filter(|attempt| attempt.stopping.is_none()) else { continue };
-            let is_stopped = |event: &Event| matches!(event, Event::AttemptStopping { job: known, .. } if *known == job.id);
+            let is_stopped =
+                |event: &Event| matches!(event, Event::AttemptStopping { job: known, .. } if *known == job.id);
             if !events.iter().any(is_stopped) {
                 events.push(self.stop(job, attempt, cause.clone(), now));
             }

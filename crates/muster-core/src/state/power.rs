@@ -57,8 +57,7 @@ impl State {
     /// The program has confirmed that nothing of these attempts runs any more. An attempt that was placed after its start
     /// is not proven dead.
     fn fence_by_program(&self, id: &NodeId, attempts: &[(JobId, u32)], now: Timestamp, events: &mut Vec<Event>) {
-        let is_ended =
-            |job: &Job| job.attempt().is_some_and(|attempt| attempts.contains(&(job.id, attempt.number)));
+        let is_ended = |job: &Job| job.attempt().is_some_and(|attempt| attempts.contains(&(job.id, attempt.number)));
         let why = "the power program confirmed the fence".to_string();
         self.end_parts(id, is_ended, &format!("node `{id}` was fenced: {why}"), now, events);
         let is_empty = self.attempts_on(id).filter(|job| has_open_part(job, id)).all(is_ended);

@@ -225,6 +225,13 @@ pub fn command(state: &State, now: Timestamp, step: &Step) -> Option<Command> {
             let change = JobChange { priority: Some(*priority), ..JobChange::default() };
             Command::ChangeJob { job: job(index)?, change }
         }
+        // Every third drain has a deadline, now or soon, and some end with a reboot.
+        Step::NodeState(index, NodeStatus::Draining) if index % 3 == 0 => Command::DrainNode {
+            node: node_name(index % 4),
+            why: String::new(),
+            deadline_ms: Some([0, MINUTE][index / 4 % 2]),
+            reboot: index % 5 == 0,
+        },
         Step::NodeState(index, status) => {
             Command::SetNodeState { node: node_name(index % 4), status: *status, why: String::new() }
         }

@@ -61,10 +61,10 @@ mod tests {
         let text = commented_keys(&["agent", "log"]);
         assert!(text.lines().all(|line| line.is_empty() || line.trim_start().starts_with('#')), "{text}");
         assert!(text.contains("#  job_user: muster-job\n") && text.contains("  # account that runs jobs"), "{text}");
-        let uncommented: String = text.lines().map(|line| line.strip_prefix('#').unwrap_or(line)).fold(
-            String::new(),
-            |text, line| text + line + "\n",
-        );
+        let uncommented: String = text
+            .lines()
+            .map(|line| line.strip_prefix('#').unwrap_or(line))
+            .fold(String::new(), |text, line| text + line + "\n");
         let (set, unset) = (loaded(&uncommented, "set"), loaded("", "unset"));
         assert_eq!((&set.agent, &set.log), (&unset.agent, &unset.log));
     }

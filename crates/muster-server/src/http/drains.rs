@@ -68,7 +68,8 @@ fn drain_command(node: &NodeId, spec: DrainSpec, reboot: Reboot) -> Result<Comma
     if spec.requeue && spec.deadline_seconds.is_some() {
         return Err(ApiError::invalid("requeue", "stops the jobs now; `deadline_seconds` stops them later: send one"));
     }
-    let later_ms = spec.deadline_seconds.map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000));
+    let later_ms =
+        spec.deadline_seconds.map(|seconds| i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000));
     let deadline_ms = if spec.requeue { Some(0) } else { later_ms };
     Ok(Command::DrainNode { node: node.clone(), why: spec.why, deadline_ms, reboot: reboot == Reboot::WhenIdle })
 }

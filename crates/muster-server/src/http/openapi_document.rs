@@ -96,7 +96,8 @@ fn complete_operation(operation: &mut Operation, rule: Option<AccessRule>) {
 
 /// Whether the body of a request is optional: all fields of these bodies are.
 fn is_optional_body(content: &RefOr<Content>) -> bool {
-    let optional = [ActionReason::name(), DrainSpec::name(), FenceSpec::name(), JoinTokenSpec::name()].map(|name| Ref::from_schema_name(name).ref_location);
+    let optional = [ActionReason::name(), DrainSpec::name(), FenceSpec::name(), JoinTokenSpec::name()]
+        .map(|name| Ref::from_schema_name(name).ref_location);
     let RefOr::T(content) = content else { return false };
     matches!(&content.schema, Some(RefOr::Ref(found)) if optional.contains(&found.ref_location))
 }

@@ -36,7 +36,8 @@ pub async fn fence(
         return set_node_state(&app, &caller, &id, NodeStatus::Fenced, why).await;
     };
     run(&app, &caller, &id, power, (PowerAction::Fence, true)).await.map_err(|error| {
-        error.hint("nothing was changed; once you know that the node is off, `muster node fence --skip-program` says so")
+        error
+            .hint("nothing was changed; once you know that the node is off, `muster node fence --skip-program` says so")
     })?;
     let fenced = set_node_state(&app, &caller, &id, NodeStatus::Fenced, why).await?;
     report(&app, &id, PowerAction::Fence, None).await?;

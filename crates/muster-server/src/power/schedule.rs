@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_core::objects::job::OnNodeLost;
+use muster_core::objects::job::{Job, OnNodeLost};
 use muster_core::objects::node::{Node, PowerAction, Sight};
 use muster_core::{JobId, NodeId, State};
 
@@ -101,7 +101,7 @@ fn sight_of(node: &Node) -> Sight {
 
 /// True for an unreachable node that still holds an attempt whose job may start elsewhere once it is fenced.
 fn is_to_be_fenced(state: &State, node: &Node) -> bool {
-    let waits = |job: &muster_core::objects::job::Job| {
+    let waits = |job: &Job| {
         let is_open = job.attempt().is_some_and(|attempt| attempt.has_open_part(&node.id));
         is_open && job.spec.on_node_lost == OnNodeLost::Requeue
     };
@@ -116,6 +116,8 @@ fn task(state: &State, node: &NodeId, action: PowerAction) -> Option<PowerTask> 
 
 #[cfg(test)]
 mod tests {
+    use muster_core::facts::command::TaskReport;
+    use muster_core::objects::job::Exit;
     use muster_core::objects::tenant::TenantConfig;
     use muster_core::{Actor, Command, Timestamp};
     use muster_testing::{job, node, submission};
@@ -144,10 +146,9 @@ mod tests {
         execute(&mut state, Command::RegisterNode { node: n1(), facts: Box::new(facts) });
         let config = Box::new(TenantConfig::unlimited("red"));
         execute(&mut state, Command::CreateTenant { id: "red".parse().unwrap(), config });
-        let mut spec = job("red", 1);
-        spec.on_node_lost = on_node_lost;
+        let spec = job().tenant("red").command("x").on_node_lost(on_node_lost);
         execute(&mut state, Command::SubmitJob(submission(spec)));
-        let plan = Box::new(muster_core::planner::plan(&state, Timestamp(1)));
+        let plan = Box::new(muster_core::planner::plan(&state, Timestamp(1)).plan);
         execute(&mut state, Command::AdoptPlan { plan, epoch: 1 });
         state
     }
@@ -196,13 +197,17 @@ mod tests {
         execute(&mut state, reboot);
         let mut schedule = PowerSchedule::new(false);
         assert!(schedule.due(&state, at(0)).is_empty() && schedule.due(&state, at(9_000)).is_empty(), "a job runs");
-        let (job, attempt) = state.attempts_on(&n1()).map(|job| (job.id, job.attempt().unwrap().number)).next().unwrap();
-        let exit = muster_core::objects::job::Exit::Code { code: 0 };
-        let report = muster_core::facts::command::TaskReport::Ended { exit, stopped: false, ended_ms_ago: None };
+        let (job, attempt) =
+            state.attempts_on(&n1()).map(|job| (job.id, job.attempt().unwrap().number)).next().unwrap();
+        let exit = Exit::Code { code: 0 };
+        let report = TaskReport::Ended { exit, stopped: false, ended_ms_ago: None };
         execute(&mut state, Command::ReportTask { node: n1(), job, attempt, report });
         assert!(schedule.due(&state, at(9_001)).is_empty() && schedule.due(&state, at(9_300)).is_empty());
         set_sight(&mut state, Sight::Suspect);
-        assert!(schedule.due(&state, at(9_301)).is_empty() && schedule.due(&state, at(10_500)).is_empty(), "it reboots");
+        assert!(
+            schedule.due(&state, at(9_301)).is_empty() && schedule.due(&state, at(10_500)).is_empty(),
+            "it reboots"
+        );
         assert_eq!(actions(&schedule.due(&state, at(10_501))), [PowerAction::Reboot], "it does not return");
     }
 }

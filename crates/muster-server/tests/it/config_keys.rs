@@ -102,7 +102,9 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         "nodes.power_program" => ResolvedConfig(&[], "/etc/muster/power", |config| format!("{:?}", config.power)),
         "nodes.power_timeout" => ResolvedConfig(&[], "17s", |config| format!("{:?}", config.power)),
         "nodes.fence_with_program" => {
-            ResolvedConfig(&[("nodes.power_program", "/etc/muster/power")], "true", |config| format!("{:?}", config.power))
+            ResolvedConfig(&[("nodes.power_program", "/etc/muster/power")], "true", |config| {
+                format!("{:?}", config.power)
+            })
         }
         "nodes.fence_margin" => CoreSetting("17s"),
         "nodes.fence_clock_drift" => CoreSetting("17"),
@@ -120,7 +122,9 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
             ResolvedConfig(&[], "77", launcher_text)
         }
         "agent.cpu_limit" => ResolvedConfig(&[], "quota", launcher_text),
-        "agent.prolog" | "agent.epilog" | "agent.health_program" | "agent.reboot_program" => ResolvedConfig(&[], "/etc/site", launcher_text),
+        "agent.prolog" | "agent.epilog" | "agent.health_program" | "agent.reboot_program" => {
+            ResolvedConfig(&[], "/etc/site", launcher_text)
+        }
         "agent.prolog_timeout"
         | "agent.epilog_timeout"
         | "agent.health_timeout"

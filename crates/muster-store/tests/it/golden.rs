@@ -19,7 +19,7 @@ use muster_core::objects::charge::{Charge, HeldResources};
 use muster_core::objects::demand::Demand;
 use muster_core::objects::enrolment::JoinToken;
 use muster_core::objects::job::{Dependency, DependencyWhen, Exit, Outcome, SelfFence, StopCause};
-use muster_core::objects::node::{NodeStatus, Service, Sight};
+use muster_core::objects::node::{Drain, NodeStatus, PowerAction, Reboot, Service, Sight};
 use muster_core::objects::policy::{
     Admission, BundleVersion, GpuLimit, Hook, JobAnswer, PolicyBundle, PolicyScope, Retry, RetryAnswer, TenantLimit,
 };
@@ -96,7 +96,7 @@ fn a_golden_journal_is_readable() {
         let entry = record.decode().unwrap();
         kinds.insert(entry.event.kind());
     }
-    assert_eq!(kinds.len(), 48, "every kind of event");
+    assert_eq!(kinds.len(), 49, "every kind of event");
 }
 
 /// The fields of version 0.1 still have the same meaning.
@@ -309,6 +309,23 @@ fn later_events() -> Vec<Event> {
             at: Timestamp(1_200),
         },
         Event::SecretRemoved { id: secret_id(), at: Timestamp(1_201) },
+        Event::NodeServiceChanged {
+            node: n1(),
+            service: Service::Draining,
+            by: text("ada"),
+            why: text("new kernel"),
+            drain: Some(Box::new(Drain {
+                deadline: Some(Timestamp(9_000)),
+                reboot: Some(Reboot { boot_id: text("boot-1"), then: Service::Hold, confirmed: true }),
+            })),
+            at: Timestamp(1_400),
+        },
+        Event::NodePowerReported {
+            node: n1(),
+            action: PowerAction::Fence,
+            failure: Some(text("exit code 2: no BMC")),
+            at: Timestamp(1_400),
+        },
     ]
 }
 

@@ -110,9 +110,9 @@ fn binary(args: &InstallArgs) -> Result<PathBuf, CliError> {
     let path = match &args.binary {
         Some(path) if path.is_absolute() => path.clone(),
         Some(path) => return Err(CliError::usage(format!("`{}` is not an absolute path", path.display()))),
-        None => std::env::current_exe()
-            .and_then(fs::canonicalize)
-            .map_err(|error| CliError::failed(format!("cannot find this program: {error}")).hint("name it with --binary"))?,
+        None => std::env::current_exe().and_then(fs::canonicalize).map_err(|error| {
+            CliError::failed(format!("cannot find this program: {error}")).hint("name it with --binary")
+        })?,
     };
     match path.to_str().is_some_and(|text| !text.contains(['"', '\\', '%', '$', '\n'])) {
         true => Ok(path),
@@ -262,7 +262,9 @@ fn store_join_url(args: &InstallArgs, url: &str) -> Result<(), CliError> {
     let path = args.root.join(JOIN_FILE);
     let folder = path.parent().unwrap_or(Path::new("/"));
     let created = fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-    created.and_then(|()| write_in_one_step(&path, 0o600, &format!("{url}\n"))).map_err(|error| unusable(&path, &error))?;
+    created
+        .and_then(|()| write_in_one_step(&path, 0o600, &format!("{url}\n")))
+        .map_err(|error| unusable(&path, &error))?;
     output::print_stderr(&format!("written: {} (the first start of the agent uses and removes it)", path.display()));
     Ok(())
 }

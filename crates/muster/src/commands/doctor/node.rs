@@ -172,7 +172,10 @@ fn disk_checks(data_dir: &Path) -> Vec<Finding> {
         Ok(()) => ok_finding("log limit", "holes can be punched: `agent.log_max_mib` holds".to_string()),
         Err(error) => warn_finding(
             "log limit",
-            format!("no hole can be punched into files of `{}`, so output of jobs is not limited: {error}", folder.display()),
+            format!(
+                "no hole can be punched into files of `{}`, so output of jobs is not limited: {error}",
+                folder.display()
+            ),
             "put the data folder on ext4, xfs or btrfs, and run this check as the user of the agent",
         ),
     });
@@ -224,7 +227,11 @@ fn link_checks(data_dir: &Path) -> Vec<Finding> {
             return vec![warn_finding("identity", found, to_do)];
         }
         Err(error) => {
-            return vec![fail_finding("identity", error.to_string(), "`muster node token --node NAME` on a server, and join again")];
+            return vec![fail_finding(
+                "identity",
+                error.to_string(),
+                "`muster node token --node NAME` on a server, and join again",
+            )];
         }
     };
     let mut findings = vec![ok_finding("identity", format!("node `{}`", identity.membership.node))];
@@ -295,13 +302,20 @@ fn leader_checks(answers: &[(String, Result<CheckResponse, LinkFailure>)]) -> Ve
 }
 
 fn heartbeat_finding(leader: &CheckResponse) -> Finding {
-    const TO_DO: &str = "start the agent: `systemctl start muster-agent`, or `muster agent`; its log says what is wrong";
+    const TO_DO: &str =
+        "start the agent: `systemctl start muster-agent`, or `muster agent`; its log says what is wrong";
     match leader.silent_ms {
         _ if leader.node_state.is_empty() => warn_finding("heartbeat", "this node never registered".to_string(), TO_DO),
-        None => warn_finding("heartbeat", format!("none since the leader started; the node is {}", leader.node_state), TO_DO),
-        Some(ms) if ms > SILENCE_WARN_MS => {
-            fail_finding("heartbeat", format!("the last one is {} old; the node is {}", units::duration_text(ms), leader.node_state), TO_DO)
-        }
+        None => warn_finding(
+            "heartbeat",
+            format!("none since the leader started; the node is {}", leader.node_state),
+            TO_DO,
+        ),
+        Some(ms) if ms > SILENCE_WARN_MS => fail_finding(
+            "heartbeat",
+            format!("the last one is {} old; the node is {}", units::duration_text(ms), leader.node_state),
+            TO_DO,
+        ),
         Some(ms) => ok_finding("heartbeat", format!("{ms} ms ago; the node is {}", leader.node_state)),
     }
 }

@@ -107,7 +107,8 @@ fn start(client: &Client, args: &DrainArgs, verb: &str, options: &Options) -> Re
     let mut drains: Vec<NodeDrain> = Vec::new();
     for node in &args.nodes {
         let drain: NodeDrain = client.send(Method::POST, node_target(node).segment(verb), &spec)?;
-        let deadline = drain.deadline_ms.map(|at| format!("; what still runs at {} is requeued", units::local_time_text(at)));
+        let deadline =
+            drain.deadline_ms.map(|at| format!("; what still runs at {} is requeued", units::local_time_text(at)));
         let left = units::count_text(drain.remaining.len() as u64, "job");
         output::print_stderr(&format!("{}: {left} left{}", drain.message, deadline.unwrap_or_default()));
         drains.push(drain);
