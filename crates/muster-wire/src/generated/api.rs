@@ -2370,7 +2370,7 @@ pub struct Node {
     #[prost(string, repeated, tag = "33")]
     pub jobs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// When the jobs that still run are stopped and queue again, RFC 3339; absent unless the node drains with a deadline.
-    #[prost(string, optional, tag = "36")]
+    #[prost(string, optional, tag = "40")]
     pub drain_deadline: ::core::option::Option<::prost::alloc::string::String>,
     /// The same in Unix milliseconds.
     #[prost(int64, optional, tag = "37")]
