@@ -94,7 +94,6 @@ fn orders(generation: u64, attempts: &[AttemptOrder]) -> Orders {
     Orders {
         node: "n1".to_string(),
         incarnation: String::new(),
-        boot_id: String::new(),
         epoch: 1,
         generation,
         attempts: attempts.to_vec(),
@@ -294,7 +293,7 @@ fn attempt_status_follows_the_records_from_intent_to_exit() {
             .unwrap(),
         AttemptStatus::LaunchPending
     );
-    machine.start_shim(&attempt_key()).unwrap();
+    machine.start_shim(&attempt_key(), &[]).unwrap();
     let shim = machine.shim(&attempt_key()).unwrap();
     assert_eq!(
         attempt_status::read_attempt_status(&mut machine, &attempt_key(), &boot_id, PossibleProcesses::NotExpected)
@@ -313,7 +312,7 @@ fn attempt_status_follows_the_records_from_intent_to_exit() {
 #[test]
 fn a_shim_of_another_boot_is_lost_even_if_its_pid_is_alive() {
     let mut machine = FakeMachine::default();
-    machine.start_shim(&attempt_key()).unwrap();
+    machine.start_shim(&attempt_key(), &[]).unwrap();
     let why = "the node was rebooted".to_string();
     let lost = AttemptStatus::ShimLost { why, shim: None };
     assert_eq!(
@@ -331,7 +330,7 @@ fn a_shim_of_another_boot_is_lost_even_if_its_pid_is_alive() {
 #[test]
 fn a_corrupt_record_counts_as_a_lost_shim() {
     let mut machine = FakeMachine::default();
-    machine.start_shim(&attempt_key()).unwrap();
+    machine.start_shim(&attempt_key(), &[]).unwrap();
     machine.corrupt_records.insert("launch_lock");
     let boot_id = machine.boot_id().to_string();
     let found =

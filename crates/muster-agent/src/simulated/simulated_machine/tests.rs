@@ -8,7 +8,7 @@ fn machine_with_attempt(key: &AttemptKey) -> SimulatedMachine {
     machine.advance_to(ClockReading { wall_ms: 1_000, monotonic_ms: 7 });
     let intent = LaunchIntent { order: order("job-1", &[]), boot_id: BOOT_ID.to_string(), self_fence: None };
     machine.write_launch_intent(key, &intent).unwrap();
-    machine.start_shim(key).unwrap();
+    machine.start_shim(key, &[]).unwrap();
     machine.advance_to(ClockReading { wall_ms: 1_050, monotonic_ms: 57 });
     assert_eq!(machine.take_changed_attempts(), [key.clone()], "its tasks run");
     machine

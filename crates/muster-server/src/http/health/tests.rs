@@ -111,6 +111,7 @@ fn app_with_unavailable_database() -> AppState {
         evaluations: Default::default(),
         logs: Arc::new(crate::log_source::DataFolderLogs::new("", [])),
         programs: Arc::new(crate::exec_source::ExecRouter(Vec::new())),
+        power: None,
         rounds: Arc::default(),
         readings: Arc::default(),
         event_counters: Arc::default(),
