@@ -165,15 +165,21 @@ impl ReportReceiver {
     pub fn receive(&self, report: Report) {
         self.readings.record(&report, self.clock.now());
         let heartbeat = DispatchInput::of_report(&report, self.clock.elapsed());
-        let command = self.cluster.read(|state| self.lock_heartbeats().command_for_report(state, report, &*self.clock));
+        self.cluster.read(|state| {
+            let mut heartbeats = self.lock_heartbeats();
+            let command = heartbeats.command_for_report(state, report, &*self.clock);
+            // Under the lock: a fence that was measured before this report is enqueued before the command that makes the
+            // node seen.
+            command.into_iter().for_each(|command| self.enqueue(command));
+        });
         if let Some(heartbeat) = heartbeat {
             // Only once it is recorded: dispatch acknowledges it, and the node counts on that. A failed send means that
             // the dispatch thread has ended: the server stops.
             drop(self.to_dispatch.send(heartbeat));
         }
-        command.into_iter().for_each(|command| self.enqueue(command));
     }
 
+    /// Never blocks.
     fn enqueue(&self, command: Command) {
         // Agents repeat their reports, so a declined one is only delayed.
         if let Err(declined) = self.cluster.enqueue(Actor::system(), command) {
@@ -187,13 +193,16 @@ impl ReportReceiver {
             self.lock_heartbeats().reset();
             return;
         };
-        let commands = self.cluster.read(|state| {
+        self.cluster.read(|state| {
             self.readings.forget_unknown_nodes(self.clock.now(), |node| state.nodes.contains_key(node));
-            let mut commands = self.lock_heartbeats().commands_for_silent_nodes(state, term.epoch, &*self.clock);
-            commands.extend(commands_for_unrecorded_readings(state, &self.readings, self.clock.now()));
-            commands
+            let mut heartbeats = self.lock_heartbeats();
+            let commands = heartbeats.commands_for_silent_nodes(state, term.epoch, &*self.clock);
+            // Under the lock: see `receive`.
+            commands.into_iter().for_each(|command| self.enqueue(command));
+            drop(heartbeats);
+            let readings = commands_for_unrecorded_readings(state, &self.readings, self.clock.now());
+            readings.into_iter().for_each(|command| self.enqueue(command));
         });
-        commands.into_iter().for_each(|command| self.enqueue(command));
     }
 
     fn lock_heartbeats(&self) -> std::sync::MutexGuard<'_, HeartbeatMonitor> {

@@ -192,6 +192,11 @@ impl Cluster {
         self.shared.clock.now()
     }
 
+    /// How far the wall clock of this machine is ahead of [`Cluster::now`].
+    pub fn wall_clock_ahead_ms(&self) -> i64 {
+        self.shared.clock.wall_clock_ahead_ms()
+    }
+
     // For the engine and the planner only.
 
     /// Apply a committed batch to the replica and send it to the subscribers.

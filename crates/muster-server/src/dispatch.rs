@@ -4,6 +4,8 @@
 //! change, and again when a heartbeat shows that the agent follows older ones, so a lost message is a delay. Nothing is
 //! decided here: a node that disagrees sends a report, and the engine decides.
 
+mod orders_size;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -22,6 +24,7 @@ use muster_protocol::agent::{
 use muster_store::LeaderEpoch;
 use tracing::debug;
 
+use self::orders_size::{OpenAttempt, PROGRAM_BYTES_MAX, attempts_that_fit, no_program};
 use crate::cluster::Cluster;
 use crate::engine_loop::{JournalUpdate, Subscriber};
 use crate::secrets::{SecretVault, wanted_secrets};
@@ -149,8 +152,12 @@ pub struct OrderTracker {
     changed_at: BTreeMap<NodeId, u64>,
     /// Generation at which the sight of a node last changed, or the first one of the term.
     sight_changed_at: BTreeMap<NodeId, u64>,
-    /// The newest heartbeat of each node that is not acknowledged yet.
-    unacknowledged: BTreeMap<NodeId, ReceivedHeartbeat>,
+    /// Nodes that are not seen. The silence of such a node may prove its attempts dead in a command that is not decided
+    /// yet; the command that makes the node seen follows that one.
+    unseen: BTreeSet<NodeId>,
+    /// Heartbeats that are not acknowledged yet: the oldest one of each node and the newest. With a slow database a renewal
+    /// takes longer than a heartbeat interval; the newest heartbeat alone would never be confirmed.
+    unacknowledged: BTreeMap<NodeId, Vec<ReceivedHeartbeat>>,
     /// The renewal of the lease up to which heartbeats are acknowledged.
     acknowledged_at: Duration,
     /// Nodes of each active attempt; the event of its end does not name them.
@@ -185,8 +192,9 @@ impl OrderTracker {
             && self.is_leading
         {
             let (following, sent_at_boot_ms, received_at) = (*following, *sent_at_boot_ms, *received_at);
-            let received = ReceivedHeartbeat { following, sent_at_boot_ms, received_at };
-            self.unacknowledged.insert(node.clone(), received);
+            let waiting = self.unacknowledged.entry(node.clone()).or_default();
+            waiting.truncate(1);
+            waiting.push(ReceivedHeartbeat { following, sent_at_boot_ms, received_at });
         }
         echoes
     }
@@ -195,16 +203,19 @@ impl OrderTracker {
         if std::mem::replace(&mut self.acknowledged_at, lease_renewed_at) == lease_renewed_at {
             return Vec::new();
         }
-        let received = std::mem::take(&mut self.unacknowledged);
-        let (confirmed, later): (BTreeMap<_, _>, _) =
-            received.into_iter().partition(|(_, heartbeat)| heartbeat.received_at <= lease_renewed_at);
-        self.unacknowledged = later;
-        let answered = confirmed.into_iter().filter(|(node, heartbeat)| self.follows_since_silence(node, heartbeat));
+        let mut confirmed = Vec::new();
+        for (node, waiting) in &mut self.unacknowledged {
+            let count = waiting.iter().take_while(|heartbeat| heartbeat.received_at <= lease_renewed_at).count();
+            confirmed.extend(waiting.drain(..count).next_back().map(|newest| (node.clone(), newest)));
+        }
+        self.unacknowledged.retain(|_, waiting| !waiting.is_empty());
+        confirmed
+            .retain(|(node, heartbeat)| !self.unseen.contains(node) && self.follows_since_silence(node, heartbeat));
         let echo = |(node, heartbeat): (NodeId, ReceivedHeartbeat)| HeartbeatEcho {
             node: node.to_string(),
             sent_at_boot_ms: heartbeat.sent_at_boot_ms,
         };
-        answered.map(echo).collect()
+        confirmed.into_iter().map(echo).collect()
     }
 
     /// False for a node that follows orders from before its last silence: they may name an attempt that has ended by its
@@ -237,6 +248,8 @@ impl OrderTracker {
                 self.attempt_nodes = active.collect();
                 self.changed_at = state.nodes.keys().map(|node| (node.clone(), state.seq)).collect();
                 self.sight_changed_at = self.changed_at.clone();
+                let unseen = state.nodes.values().filter(|node| node.state.sight.status != Sight::Seen);
+                self.unseen = unseen.map(|node| node.id.clone()).collect();
                 self.changed_at.keys().cloned().collect()
             }
             JournalUpdate::Batch(batch) => {
@@ -245,6 +258,7 @@ impl OrderTracker {
                     if let Event::NodeRegistered { node, .. } | Event::NodeSightChanged { node, .. } = &entry.event {
                         self.sight_changed_at.insert(node.clone(), entry.seq);
                     }
+                    self.note_sight(&entry.event);
                     for node in self.nodes_affected_by(&entry.event) {
                         self.changed_at.insert(node.clone(), entry.seq);
                         changed.insert(node);
@@ -257,6 +271,16 @@ impl OrderTracker {
                 self.unacknowledged.clear();
                 BTreeSet::new()
             }
+        }
+    }
+
+    fn note_sight(&mut self, event: &Event) {
+        match event {
+            Event::NodeSightChanged { node, sight: Sight::Seen, .. } | Event::NodeRemoved { node, .. } => {
+                self.unseen.remove(node);
+            }
+            Event::NodeSightChanged { node, .. } => drop(self.unseen.insert(node.clone())),
+            _ => {}
         }
     }
 
@@ -290,10 +314,15 @@ impl OrderTracker {
     }
 }
 
-/// The full orders of a node: every attempt that it must run or stop.
+/// The full orders of a node: every attempt that it must run or stop, as far as they fit into a message.
 pub fn orders(state: &State, node: &NodeId, leader_epoch: LeaderEpoch) -> Orders {
+    orders_up_to(state, node, leader_epoch, PROGRAM_BYTES_MAX)
+}
+
+fn orders_up_to(state: &State, node: &NodeId, leader_epoch: LeaderEpoch, program_bytes_max: usize) -> Orders {
     let open = state.attempts_on(node).filter_map(|job| Some((job, job.attempt()?)));
     let open = open.filter(|(_, attempt)| !matches!(attempt.reports.get(node), Some(NodeReport::Ended { .. })));
+    let named = attempts_that_fit(open, node, program_bytes_max);
     let incarnation = registered_incarnation(state, node).map(str::to_string);
     Orders {
         node: node.to_string(),
@@ -301,7 +330,7 @@ pub fn orders(state: &State, node: &NodeId, leader_epoch: LeaderEpoch) -> Orders
         epoch: leader_epoch.epoch,
         nonce: leader_epoch.nonce,
         generation: state.seq,
-        attempts: open.map(|(job, attempt)| attempt_order(state, job, attempt, node)).collect(),
+        attempts: named.iter().map(|open| attempt_order(state, open, node)).collect(),
         pools: pool_orders(state, node),
         reboot_from: state.nodes.get(node).and_then(Node::due_reboot).map(|reboot| reboot.boot_id.clone()),
         secrets: Vec::new(), // They are not in the state.
@@ -345,7 +374,8 @@ fn device_directive(name: &str, fields: &BTreeMap<String, Fact>) -> DeviceDirect
     DeviceDirective { name: name.to_string(), fields }
 }
 
-fn attempt_order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> AttemptOrder {
+fn attempt_order(state: &State, open: &OpenAttempt<'_>, node: &NodeId) -> AttemptOrder {
+    let (job, attempt) = (open.job, open.attempt);
     let nodes = nodes_by_rank(&attempt.tasks);
     let facts = state.nodes.get(node).map(|node| &node.facts);
     let is_reported = attempt.reports.get(node).is_some();
@@ -363,7 +393,7 @@ fn attempt_order(state: &State, job: &Job, attempt: &Attempt, node: &NodeId) -> 
         master_port: attempt.master_port,
         hosts: nodes.iter().map(|node| gang_host(state, attempt, node)).collect(),
         nodes: nodes.into_iter().map(NodeId::to_string).collect(),
-        run: run_order(job),
+        run: if open.fits { run_order(job) } else { no_program() },
         name: job.spec.name.clone(),
         tenant: job.spec.tenant.to_string(),
         user: job.spec.user.clone(),

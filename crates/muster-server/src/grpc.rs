@@ -31,14 +31,17 @@ use tonic::Status;
 use tonic::service::Routes;
 
 use crate::http::AppState;
+use crate::http::access::check_caller;
 use call::call_operation;
 use operations::Operations;
+use status::status_of_error;
 
 pub use listener::GrpcListener;
 
 /// What all calls share.
 #[derive(Clone)]
 struct Api {
+    app: AppState,
     operations: Arc<Operations>,
     /// The REST API with its layers.
     rest: Router,
@@ -53,7 +56,7 @@ pub async fn router(app: &AppState, rest: Router) -> Router {
     let operations = Operations::of_this_version();
     let routes = Routes::new(health::service(app, operations.services()).await);
     let routes = reflection::add_reflection(routes, operations.services());
-    let api = Api { operations: Arc::new(operations), rest };
+    let api = Api { app: app.clone(), operations: Arc::new(operations), rest };
     routes.prepare().into_axum_router().fallback(move |request| serve_call(api, request))
 }
 
@@ -67,6 +70,10 @@ async fn serve_call(api: Api, request: Request) -> Response {
         let sentence = format!("no such method `{}`; reflection lists the methods", request.uri().path());
         return Status::unimplemented(sentence).into_http::<Body>();
     };
+    // Before the message is read: it may be large.
+    if let Err(error) = check_caller(&api.app, (&operation.method, &operation.path), &request) {
+        return status_of_error(&error).into_http::<Body>();
+    }
     call_operation(api.rest.clone(), operation.clone(), request).await
 }
 

@@ -45,13 +45,14 @@ impl LeaderTerm {
         since: Duration,
     ) -> Result<LeaderTerm, StoreError> {
         let mut state = load_newest_savepoint(savepoints)?;
-        journal.replay(state.seq, &mut |entry| {
-            state.apply(&entry.event);
-            Ok(())
-        })?;
         let mut lease = LeaderLease { renewed_at: since, clock: clock.clone() };
-        // Recovery may take longer than the lease; then the renewal fails, because another server may lead by now.
-        lease.renew(journal)?;
+        // Recovery may take longer than the lease. This fails if another server leads by now.
+        lease.resume_if_due(journal)?;
+        while !replay_for_a_while(journal, &mut state, &lease)? {
+            lease.resume_if_due(journal)?;
+        }
+        lease.resume(journal)?;
+        clock.begin_term(state.clock);
         let engine = Engine::new(state, clock.clone(), leader_epoch.epoch);
         let began = clock.elapsed();
         Ok(LeaderTerm { engine, leader_epoch, lease, last_tick: began, began })
@@ -135,6 +136,19 @@ impl LeaderTerm {
     }
 }
 
+/// Replay the journal until its end, or until the lease is due to be renewed. True at the end.
+fn replay_for_a_while(journal: &mut dyn Journal, state: &mut State, lease: &LeaderLease) -> Result<bool, StoreError> {
+    let mut is_renewal_due = false;
+    let replayed = journal.replay(state.seq, &mut |entry| {
+        state.apply(&entry.event);
+        is_renewal_due = lease.is_renewal_due();
+        // The only way to end a replay early.
+        let renewal_due = || StoreError::NotLeader { why: "the lease is due to be renewed".to_string() };
+        if is_renewal_due { Err(renewal_due()) } else { Ok(()) }
+    });
+    if is_renewal_due { Ok(false) } else { replayed.map(|_| true) }
+}
+
 /// The newest savepoint that this release can read, or the empty state.
 fn load_newest_savepoint(savepoints: &dyn Savepoints) -> Result<State, StoreError> {
     let mut before = None;
@@ -165,7 +179,23 @@ struct LeaderLease {
 
 impl LeaderLease {
     fn renew_if_due(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
-        if self.time_since_renewal() < LEADER_LEASE / 3 { Ok(()) } else { self.renew(journal) }
+        if self.is_renewal_due() { self.renew(journal) } else { Ok(()) }
+    }
+
+    fn is_renewal_due(&self) -> bool {
+        self.time_since_renewal() >= LEADER_LEASE / 3
+    }
+
+    fn resume_if_due(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+        if self.is_renewal_due() { self.resume(journal) } else { Ok(()) }
+    }
+
+    /// Renew the lease also after it has expired, unless another server leads.
+    fn resume(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
+        let sent = self.clock.elapsed();
+        journal.resume_lease(LEADER_LEASE.as_millis() as i64)?;
+        self.renewed_at = sent;
+        Ok(())
     }
 
     fn renew(&mut self, journal: &mut dyn Journal) -> Result<(), StoreError> {
@@ -186,3 +216,6 @@ impl LeaderLease {
         self.clock.elapsed().saturating_sub(self.renewed_at)
     }
 }
+
+#[cfg(test)]
+mod tests;

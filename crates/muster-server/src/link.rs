@@ -9,7 +9,10 @@ pub mod certificates;
 pub mod peer;
 pub mod switchboard;
 
+mod report_limits;
+
 pub mod admission;
+mod call_limits;
 mod exec_streams;
 
 pub mod connections;

@@ -59,6 +59,8 @@ struct MetricValues {
     queue_length: u64,
     epoch: u64,
     seq: u64,
+    /// How far the wall clock is ahead of the time of the cluster.
+    wall_clock_ahead_ms: i64,
     rounds: RoundTotals,
     event_counts: event_counters::EventCounts,
     policy_calls: BTreeMap<Hook, PolicyCallTotals>,
@@ -84,7 +86,7 @@ impl MetricSources<'_> {
             ServerRole::Leading { term } => term.epoch,
             _ => 0,
         };
-        let now = self.cluster.now();
+        let (now, wall_clock_ahead_ms) = (self.cluster.now(), self.cluster.wall_clock_ahead_ms());
         self.cluster.read(|state| MetricValues {
             namespace: self.namespace.to_string(),
             jobs: jobs(self.job_counts),
@@ -100,6 +102,7 @@ impl MetricSources<'_> {
             queue_length: state.queue.len(),
             epoch,
             seq: state.seq,
+            wall_clock_ahead_ms,
             rounds: self.rounds.totals(),
             event_counts: self.event_counters.counts(),
             policy_calls: self.policy_calls.totals(),

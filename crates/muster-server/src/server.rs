@@ -16,7 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{info, warn};
 
 use crate::agents::ReportReceiver;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SteadyClock, SystemClock};
 use crate::cluster::{Cluster, INBOX_REQUESTS_MAX, ServerRole};
 use crate::config::{AuthMode, Config, Cors, Database};
 use crate::data_folder::{ClusterMarker, FolderLock};
@@ -118,9 +118,13 @@ pub fn start(config: &Config, nodes: InProcessNodes, adapters: Adapters) -> Resu
         let (closing, served) = (closing.clone(), (threads.cluster.clone(), threads.receiver.clone()));
         runtime.spawn(async move { link.serve(served, limits, || shutdown_requested(closing.clone())).await });
     }
+    let connections = match config.auth {
+        AuthMode::Local => Connections::new(limits).without_tokens(),
+        AuthMode::Tokens => Connections::new(limits),
+    };
     let app = AppStateInner {
         agent_link,
-        ..app_state(config, &threads, (adapters, policy_calls), (closing.clone(), Connections::new(limits)))
+        ..app_state(config, &threads, (adapters, policy_calls), (closing.clone(), connections))
     };
     let app = AppState::from(app);
     runtime.block_on(serve_metrics(config, &app, closing.clone()));
@@ -173,7 +177,8 @@ async fn serve_metrics(config: &Config, app: &AppState, closing: watch::Receiver
             let connections = Connections::new(ConnectionLimits {
                 total_max: METRICS_CONNECTIONS_MAX,
                 per_address_max: METRICS_CONNECTIONS_MAX,
-            });
+            })
+            .without_tokens();
             tokio::spawn(tls::serve((listener, connections), None, router, shutdown_requested(closing)));
         }
         Err(fault) => {
@@ -248,7 +253,7 @@ impl ServerThreads {
         (nodes, link): (InProcessNodes, Option<&LinkListener>),
         adapters: &Adapters,
     ) -> Result<ServerThreads, StartError> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let clock: Arc<dyn Clock> = Arc::new(SteadyClock::new(SystemClock));
         let (inbox, requests) = mpsc::sync_channel(INBOX_REQUESTS_MAX);
         let cluster = Cluster::new(inbox, store.tables, clock.clone());
         let timeouts = SilenceTimeouts::new(&config.silence, config.agent.heartbeat_ms);

@@ -18,9 +18,9 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::TlsConfig;
 use crate::identity::FileError;
 
-pub use connections::{ConnectionLimits, Connections, raise_descriptor_limit};
+pub use connections::{ClientConnection, ConnectionLimits, Connections, raise_descriptor_limit};
 pub use own_ca::ca_path;
-pub use serve::{PeerCertificate, serve};
+pub use serve::{PeerCertificate, serve, serve_agents};
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]

@@ -34,6 +34,10 @@ pub trait Journal: Send {
     /// Extend the lease to `lease_ms` from now. `NotLeader` if another server has taken over or the lease has expired.
     fn renew_lease(&mut self, lease_ms: i64) -> Result<(), StoreError>;
 
+    /// [`Journal::renew_lease`] also after the lease has expired: while nobody has taken over, nobody else has written.
+    /// For the recovery of a new leader, which may take longer than a lease.
+    fn resume_lease(&mut self, lease_ms: i64) -> Result<(), StoreError>;
+
     /// Give up leadership at once, so that a standby need not wait for the lease to expire.
     fn resign(&mut self) -> Result<(), StoreError>;
 

@@ -21,6 +21,17 @@ pub struct LeaderRow {
 impl LeaderEpoch {
     /// `Ok` if the row still carries this epoch and nonce and its lease has not expired.
     pub fn check(self, row: Option<LeaderRow>) -> Result<(), StoreError> {
+        let lease_left_ms = row.as_ref().map_or(0, |row| row.lease_left_ms);
+        self.check_not_replaced(row)?;
+        if lease_left_ms > 0 {
+            return Ok(());
+        }
+        let why = format!("the lease of epoch {} expired {} ms ago", self.epoch, -lease_left_ms);
+        Err(StoreError::NotLeader { why })
+    }
+
+    /// `Ok` if the row still carries this epoch and nonce, whenever its lease expires.
+    pub fn check_not_replaced(self, row: Option<LeaderRow>) -> Result<(), StoreError> {
         let not_leader = |why: String| Err(StoreError::NotLeader { why });
         match row {
             None => not_leader("the leader row is gone".to_string()),
@@ -28,9 +39,6 @@ impl LeaderEpoch {
                 "`{}` leads with epoch {}, this server had epoch {}",
                 row.holder, row.epoch, self.epoch
             )),
-            Some(row) if row.lease_left_ms <= 0 => {
-                not_leader(format!("the lease of epoch {} expired {} ms ago", self.epoch, -row.lease_left_ms))
-            }
             Some(_) => Ok(()),
         }
     }

@@ -138,12 +138,21 @@ impl Disk {
     }
 
     fn check_leader(&self, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
-        leader_epoch.check(self.leader.as_ref().map(|leader| LeaderRow {
+        leader_epoch.check(self.leader_row())
+    }
+
+    fn leader_row(&self) -> Option<LeaderRow> {
+        self.leader.as_ref().map(|leader| LeaderRow {
             epoch: leader.leader_epoch.epoch as i64,
             nonce: leader.leader_epoch.nonce as i64,
             holder: leader.holder.clone(),
             lease_left_ms: leader.until_ms - self.now_ms,
-        }))
+        })
+    }
+
+    fn extend_lease(&mut self, lease_ms: i64) {
+        let until_ms = self.now_ms + lease_ms;
+        self.leader.iter_mut().for_each(|leader| leader.until_ms = until_ms);
     }
 }
 
@@ -176,10 +185,16 @@ impl Journal for MemoryConnection {
         let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
         let mut disk = self.memory.disk();
         disk.check_leader(leader_epoch)?;
-        let until_ms = disk.now_ms + lease_ms;
-        if let Some(leader) = &mut disk.leader {
-            leader.until_ms = until_ms;
-        }
+        disk.extend_lease(lease_ms);
+        reply_outcome(fault)
+    }
+
+    fn resume_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
+        let fault = self.begin_call("resume the lease")?;
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
+        let mut disk = self.memory.disk();
+        leader_epoch.check_not_replaced(disk.leader_row())?;
+        disk.extend_lease(lease_ms);
         reply_outcome(fault)
     }
 

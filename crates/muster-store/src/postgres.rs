@@ -134,6 +134,12 @@ impl Journal for PostgresJournal {
             .call("renew the lease", async |connection| leader::renew_lease(connection, leader_epoch, lease_ms).await)
     }
 
+    fn resume_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
+        self.connection
+            .call("resume the lease", async |connection| leader::resume_lease(connection, leader_epoch, lease_ms).await)
+    }
+
     fn resign(&mut self) -> Result<(), StoreError> {
         match self.leader_epoch.take() {
             Some(leader_epoch) => {

@@ -82,6 +82,14 @@ impl Journal for SqliteJournal {
         })
     }
 
+    fn resume_lease(&mut self, lease_ms: i64) -> Result<(), StoreError> {
+        let leader_epoch = LeaderEpoch::require(self.leader_epoch)?;
+        self.in_transaction("resume the lease", |tx| {
+            leader::check_not_replaced(tx, leader_epoch)?;
+            leader::extend_lease(tx, leader_epoch, lease_ms)
+        })
+    }
+
     fn resign(&mut self) -> Result<(), StoreError> {
         if let Some(leader_epoch) = self.leader_epoch.take() {
             self.in_transaction("resign", |tx| leader::end_lease(tx, leader_epoch))?;

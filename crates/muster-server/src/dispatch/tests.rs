@@ -167,6 +167,50 @@ fn orders_carry_the_gpu_share_of_a_task() {
     assert_eq!(share, Some(expected));
 }
 
+/// An agent ends what its orders no longer name.
+#[test]
+fn orders_that_are_too_large_leave_out_only_what_was_never_sent() {
+    let mut fixture = DispatchFixture::with_gang();
+    let node: NodeId = "n3".parse().unwrap();
+    for name in ["a", "b", "c", "d"] {
+        let mut spec = red_job().name(name).gpus(0).build();
+        (spec.run.command, spec.run.script) = (Vec::new(), Some("x\n".repeat(250)));
+        fixture.execute(Command::SubmitJob(submission(spec)));
+    }
+    let job_of = |name: &str, state: &State| state.jobs.values().find(|job| job.spec.name == name).unwrap().id;
+    // The last one that was submitted is placed first.
+    let mut named = Vec::new();
+    for name in ["d", "c", "b", "a"] {
+        fixture.now = fixture.now.plus(10);
+        let job = job_of(name, &fixture.state);
+        let task = PlacedTask { rank: 0, group: 0, node: node.clone(), gpus: Vec::new(), share: None };
+        let (effective_priority, expected_ms, score) = (None, None, None);
+        let start = Start { job, tasks: vec![task], effective_priority, expected_ms, revocable: false, score };
+        let plan = Box::new(Plan { starts: vec![start], ..Plan::default() });
+        fixture.execute(Command::AdoptPlan { plan, epoch: 1 });
+        named.push(names_of(&fixture.state, &node));
+    }
+    assert_eq!(named, ["d", "d c", "d c", "d c"], "two programs fit");
+    let exit = muster_core::objects::job::Exit::Code { code: 0 };
+    let ended = TaskReport::Ended { exit, stopped: false, ended_ms_ago: None };
+    let job = job_of("a", &fixture.state);
+    fixture.execute(Command::CancelJob { job });
+    assert_eq!(names_of(&fixture.state, &node), "d c a-without-program", "a stop is always sent");
+    let job = job_of("d", &fixture.state);
+    fixture.execute(Command::ReportTask { node: node.clone(), job, attempt: 1, report: ended });
+    assert_eq!(names_of(&fixture.state, &node), "c b a-without-program");
+    assert_eq!(orders(&fixture.state, &node, term(1)).attempts.len(), 3, "far below the actual limit");
+}
+
+fn names_of(state: &State, node: &NodeId) -> String {
+    let orders = orders_up_to(state, node, term(1), 2_000);
+    let name = |order: &AttemptOrder| match order.run.script.is_some() {
+        true => order.name.clone(),
+        false => format!("{}-without-program", order.name),
+    };
+    orders.attempts.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn node_address_falls_back_to_hostname_and_then_to_node_name() {
     let fixture = DispatchFixture::with_gang();
@@ -305,6 +349,50 @@ fn a_heartbeat_is_acknowledged_once_the_lease_was_renewed_after_its_receipt() {
     assert_eq!(echoes_of(lost, 13), [0; 0]);
     assert_eq!(echoes_of(heartbeat_at(17, 5, stamp), 16), [0; 0], "of the former term");
     assert_eq!(echoes_of(heartbeat_at(19, 6, stamp), 18), [0; 0], "this server does not lead");
+}
+
+/// The commit of each renewal takes as long as a heartbeat interval.
+#[test]
+fn heartbeats_are_acknowledged_although_each_renewal_takes_longer_than_a_heartbeat_interval() {
+    let mut fixture = DispatchFixture::with_gang();
+    let stamp = orders(&fixture.state, &"n1".parse().unwrap(), term(1)).stamp();
+    let mut acknowledged = Vec::new();
+    for second in 10..20 {
+        // This heartbeat arrives together with the renewal that was sent before it, and confirms the former one.
+        let heartbeat = heartbeat_at(second, second as i64, stamp);
+        acknowledged.extend(fixture.tracker.echoes(&heartbeat, Duration::from_millis(second * 1_000 - 1_500)));
+        let echoes = fixture.tracker.echoes(&DispatchInput::EngineEnded, Duration::from_millis(second * 1_000 - 500));
+        acknowledged.extend(echoes);
+        assert!(fixture.tracker.unacknowledged.values().all(|waiting| waiting.len() <= 2));
+    }
+    let acknowledged: Vec<i64> = acknowledged.iter().map(|echo| echo.sent_at_boot_ms).collect();
+    assert_eq!(acknowledged, (10..19).collect::<Vec<i64>>());
+}
+
+/// The silence of a node that is not seen may prove its attempts dead in a command that is not decided yet.
+#[test]
+fn a_node_that_is_not_seen_is_not_acknowledged_although_it_follows_new_orders() {
+    let mut fixture = DispatchFixture::with_gang();
+    let node: NodeId = "n1".parse().unwrap();
+    let set_sight = |fixture: &mut DispatchFixture, sight: Sight| {
+        let (node, fenced) = (node.clone(), Vec::new());
+        fixture.execute(Command::SetNodeSight { node, sight, silent_ms: 400_000, fenced });
+    };
+    let is_acknowledged = |fixture: &mut DispatchFixture, second: u64| {
+        let stamp = orders(&fixture.state, &node, fixture.tracker.leader_epoch).stamp();
+        fixture.tracker.echoes(&heartbeat_at(second, 1, stamp), Duration::from_secs(second - 1));
+        !fixture.tracker.echoes(&DispatchInput::EngineEnded, Duration::from_secs(second + 1)).is_empty()
+    };
+    assert!(is_acknowledged(&mut fixture, 10));
+    set_sight(&mut fixture, Sight::Suspect);
+    assert!(!is_acknowledged(&mut fixture, 20), "suspect");
+    set_sight(&mut fixture, Sight::Unreachable);
+    assert!(!is_acknowledged(&mut fixture, 30), "unreachable");
+    let reset = reset(&fixture.state, 2);
+    fixture.tracker.nodes_to_send_orders(&reset);
+    assert!(!is_acknowledged(&mut fixture, 40), "unreachable for the next leader");
+    set_sight(&mut fixture, Sight::Seen);
+    assert!(is_acknowledged(&mut fixture, 50));
 }
 
 /// Orders from before a silence may name attempts that were fenced during it.

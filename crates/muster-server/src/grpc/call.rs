@@ -21,6 +21,7 @@ use super::operations::Operation;
 use super::rest_request::rest_request;
 use super::status::status_of_error;
 use crate::http::BODY_BYTES_MAX;
+use crate::tls::ClientConnection;
 
 /// Metadata of calls that are headers of REST requests.
 const FORWARDED_METADATA: [HeaderName; 5] =
@@ -33,6 +34,7 @@ struct Call {
     headers: HeaderMap,
     authority: Option<String>,
     peer: Option<ConnectInfo<SocketAddr>>,
+    connection: Option<ClientConnection>,
 }
 
 pub async fn call_operation(rest: Router, operation: Arc<Operation>, request: Request) -> Response {
@@ -77,6 +79,7 @@ impl Call {
             headers,
             authority: request.uri().authority().map(ToString::to_string),
             peer: request.extensions().get().cloned(),
+            connection: request.extensions().get().cloned(),
         }
     }
 
@@ -87,6 +90,9 @@ impl Call {
         request.headers_mut().extend(self.headers.clone());
         if let Some(peer) = self.peer {
             request.extensions_mut().insert(peer);
+        }
+        if let Some(connection) = self.connection.clone() {
+            request.extensions_mut().insert(connection);
         }
         match self.rest.clone().oneshot(request).await {
             Ok(response) => Ok(response),

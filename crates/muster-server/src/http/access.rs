@@ -16,6 +16,7 @@ use crate::http::caller::{CallerKey, bearer_token};
 use crate::http::rate_limit::peer_address;
 use crate::http::{scrape, unknown_path_error};
 use crate::identity::{Authenticator, Caller, Permission};
+use crate::tls::ClientConnection;
 
 /// What a route requires of its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,12 +158,24 @@ fn no_access_rule(request: &Request, path: &str) -> Response {
 
 fn authorize(app: &AppState, request: &Request, permission: Permission) -> Result<(Caller, CallerKey), ApiError> {
     let caller = authenticate(app, request)?;
+    if let Some(connection) = request.extensions().get::<ClientConnection>() {
+        connection.note_authenticated();
+    }
     let caller_key = caller.token.clone().unwrap_or_else(|| peer_address(request));
     app.rate_limiter.take_request(&caller_key)?;
     if caller.role < permission.minimum_role() {
         return Err(deny(app, &caller, request, permission));
     }
     Ok((caller, CallerKey(caller_key)))
+}
+
+/// Whether the headers of a request authenticate a caller, for an operation that needs one. The layers of the operation
+/// check the role.
+pub fn check_caller(app: &AppState, (method, path): (&Method, &str), request: &Request) -> Result<(), ApiError> {
+    match access_rule(method, path) {
+        Some(AccessRule::NeedsRoleFor(_)) => authenticate(app, request).map(drop),
+        Some(Public) | None => Ok(()),
+    }
 }
 
 fn authenticate(app: &AppState, request: &Request) -> Result<Caller, ApiError> {

@@ -21,6 +21,8 @@ const JOIN_PREFIX: &str = "mjt_";
 const ID_BYTES: usize = 5;
 const SECRET_BYTES: usize = 32;
 const CHECKSUM_DIGITS: usize = 8;
+/// A token has less than a hundred bytes.
+const TEXT_BYTES_MAX: usize = 256;
 
 /// The text of a token. It is shown once, when the token is created; its secret prints as `***` everywhere else.
 #[derive(Clone, PartialEq, Eq)]
@@ -114,6 +116,10 @@ pub(super) fn join_token_id(text: &str) -> Option<&str> {
 }
 
 fn id_of<'a>(prefix: &str, text: &'a str) -> Option<&'a str> {
+    // Before anything is hashed: anyone may send a text of any length.
+    if text.len() > TEXT_BYTES_MAX {
+        return None;
+    }
     let (id, rest) = text.strip_prefix(prefix)?.split_once('_')?;
     if rest.len() != 2 * SECRET_BYTES + CHECKSUM_DIGITS || !text.is_ascii() {
         return None;

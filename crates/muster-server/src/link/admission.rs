@@ -13,6 +13,7 @@ use muster_wire::{LINK_PROTOCOL, is_compatible};
 use tracing::warn;
 
 use super::peer::PeerError;
+use super::report_limits::{REPORT_BYTES_MAX, limit_report};
 use super::switchboard::{ConnectedAgent, goodbye, goodbye_frame};
 use crate::identity;
 use crate::readings::reporting_node;
@@ -81,6 +82,43 @@ pub enum LineInput {
     Unknown,
 }
 
+/// A frame of an agent, read without a look at the state: a long report does not keep the engine waiting.
+pub struct ParsedFrame(Result<LineInput, v1::Goodbye>);
+
+impl ParsedFrame {
+    /// Reads a frame on the line of this node.
+    pub fn read(node: &str, frame: v1::AgentFrame) -> ParsedFrame {
+        ParsedFrame(match frame.body {
+            Some(agent_frame::Body::Report(report)) => read_report(node, &report),
+            Some(agent_frame::Body::LogChunk(chunk)) => Ok(LineInput::LogChunk(chunk)),
+            Some(agent_frame::Body::Exec(frame)) => Ok(LineInput::Exec(frame)),
+            Some(agent_frame::Body::Hello(_)) => Err(broken("an agent sent a second hello")),
+            None => Ok(LineInput::Unknown),
+        })
+    }
+}
+
+fn read_report(node: &str, report: &v1::Report) -> Result<LineInput, v1::Goodbye> {
+    let sequence = report.sequence;
+    if report.json.len() > REPORT_BYTES_MAX {
+        warn!(node, bytes = report.json.len(), bytes_max = REPORT_BYTES_MAX, "ignored a report that is too large");
+        return Ok(LineInput::UnreadableReport { sequence });
+    }
+    let Ok(mut parsed) = muster_json::from_str::<Report>(&report.json) else {
+        warn!(node, "ignored a report that this server cannot read; its agent may be newer");
+        return Ok(LineInput::UnreadableReport { sequence });
+    };
+    if reporting_node(&parsed) != node {
+        return Err(broken("an agent reported about another node"));
+    }
+    limit_report(&mut parsed).map_err(|problem| broken(&problem))?;
+    Ok(LineInput::Report { sequence, report: Box::new(parsed) })
+}
+
+fn broken(why: &str) -> v1::Goodbye {
+    goodbye(GoodbyeReason::ProtocolError, why)
+}
+
 impl LinkView<'_> {
     /// Accepts an agent or says why not. `check_certificate` checks that the certificate of the peer is that of a node and
     /// enrolment, and valid.
@@ -116,29 +154,17 @@ impl LinkView<'_> {
 
     /// What a frame on an accepted line means. An error ends the connection, and nothing of the frame counts.
     pub fn read_frame(&self, peer: LinePeer<'_>, frame: v1::AgentFrame) -> Result<LineInput, v1::Goodbye> {
+        self.judge_frame(peer, ParsedFrame::read(peer.node, frame))
+    }
+
+    /// [`LinkView::read_frame`] of a frame that was read before.
+    pub fn judge_frame(&self, peer: LinePeer<'_>, frame: ParsedFrame) -> Result<LineInput, v1::Goodbye> {
         // Also while an agent does not read that its line was closed: its reports count no longer.
         if !peer.is_open {
             return Err(goodbye(GoodbyeReason::NotEnrolled, NOT_ENROLLED));
         }
         self.check_line(peer.node, peer.enrolment)?;
-        let broken = |why: &str| goodbye(GoodbyeReason::ProtocolError, why);
-        match frame.body {
-            Some(agent_frame::Body::Report(report)) => {
-                let sequence = report.sequence;
-                let Ok(parsed) = muster_json::from_str::<Report>(&report.json) else {
-                    warn!(node = peer.node, "ignored a report that this server cannot read; its agent may be newer");
-                    return Ok(LineInput::UnreadableReport { sequence });
-                };
-                match reporting_node(&parsed) == peer.node {
-                    true => Ok(LineInput::Report { sequence, report: Box::new(parsed) }),
-                    false => Err(broken("an agent reported about another node")),
-                }
-            }
-            Some(agent_frame::Body::LogChunk(chunk)) => Ok(LineInput::LogChunk(chunk)),
-            Some(agent_frame::Body::Exec(frame)) => Ok(LineInput::Exec(frame)),
-            Some(agent_frame::Body::Hello(_)) => Err(broken("an agent sent a second hello")),
-            None => Ok(LineInput::Unknown),
-        }
+        frame.0
     }
 
     /// Whether a line may stay open: this server leads, and the enrolment is the current one. A server that does not lead

@@ -75,7 +75,7 @@ impl LinkListener {
         let connections = Connections::new(limits);
         tokio::join!(
             service.watch_connections(shutdown()),
-            tls::serve((self.listener, connections), Some(self.acceptor), router, shutdown()),
+            tls::serve_agents((self.listener, connections), self.acceptor, router, shutdown()),
         );
     }
 }

@@ -4,9 +4,10 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::middleware::from_fn;
 use muster_core::{Actor, Command, NodeId, Refusal};
 use muster_wire::v1::agent_link_server::{AgentLink, AgentLinkServer};
 use muster_wire::v1::{self, agent_frame};
@@ -17,10 +18,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{info, warn};
 
-use super::admission::{Admission, LineInput, LinePeer, LinkRefusal, LinkView, NOT_ENROLLED};
+use super::admission::{Admission, LineInput, LinePeer, LinkRefusal, LinkView, NOT_ENROLLED, ParsedFrame};
+use super::call_limits::limit_call;
 use super::certificates::LinkCertificates;
 use super::connections::{LinkConnections, OpenLine};
 use super::peer;
+use super::report_limits::ReportRate;
 use super::switchboard::{NextFrames, goodbye_frame};
 use crate::agents::ReportReceiver;
 use crate::cluster::{Cluster, CommandError, ServerRole};
@@ -55,7 +58,8 @@ pub struct LinkServiceInner {
 pub fn router(inner: LinkServiceInner) -> (LinkService, Router) {
     let service = LinkService(Arc::new(inner));
     let server = AgentLinkServer::new(service.clone()).max_decoding_message_size(FRAME_BYTES_MAX);
-    (service, tonic::service::Routes::new(server).prepare().into_axum_router())
+    let router = tonic::service::Routes::new(server).prepare().into_axum_router();
+    (service, router.layer(from_fn(limit_call)))
 }
 
 type FrameStream = Pin<Box<dyn tokio_stream::Stream<Item = Result<v1::ServerFrame, Status>> + Send>>;
@@ -175,7 +179,14 @@ impl LinkService {
         let line = Arc::new(line);
         let mut writer = tokio::spawn(write_frames(line.clone(), outgoing));
         let reader = async {
+            let mut rate = ReportRate::new(Instant::now());
             while let Ok(Some(frame)) = incoming.message().await {
+                if matches!(frame.body, Some(agent_frame::Body::Report(_)) | None) {
+                    let wait = rate.take(Instant::now());
+                    if !wait.is_zero() {
+                        tokio::time::sleep(wait).await;
+                    }
+                }
                 self.take_frame(&line, frame)?;
             }
             Ok::<(), v1::Goodbye>(())
@@ -197,7 +208,8 @@ impl LinkService {
     /// An error ends the connection.
     fn take_frame(&self, line: &OpenLine, frame: v1::AgentFrame) -> Result<(), v1::Goodbye> {
         let peer = LinePeer { node: line.node(), enrolment: line.enrolment(), is_open: line.is_open() };
-        match self.view(|view| view.read_frame(peer, frame))? {
+        let frame = ParsedFrame::read(peer.node, frame);
+        match self.view(|view| view.judge_frame(peer, frame))? {
             LineInput::Report { sequence, report } => {
                 self.0.receiver.receive(*report);
                 line.note_received(sequence);

@@ -36,6 +36,8 @@ impl MetricValues {
         out.gauges("muster_node_state", "Nodes by state", &labelled("state", &self.nodes))?;
         out.gauge("muster_leader_epoch", "Leader epoch of this server; 0 if it is not the leader", self.epoch as f64)?;
         out.gauge("muster_journal_seq", "Number of the newest journal entry", self.seq as f64)?;
+        let help = "How far the wall clock of this server is ahead of the time of the cluster";
+        out.gauge("muster_wall_clock_ahead_seconds", help, self.wall_clock_ahead_ms as f64 / 1e3)?;
         let used: Vec<(Vec<(String, String)>, f64)> =
             self.gpu_seconds.iter().map(|(tenant, used)| (label("tenant", tenant), *used)).collect();
         out.counters("muster_tenant_gpu_seconds", "GPU-seconds held by each tenant", &used)?;

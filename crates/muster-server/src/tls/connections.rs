@@ -1,8 +1,9 @@
 //! Limits on open connections, in total and per address, and which connection is closed at a limit.
 //!
-//! A connection without a request so far costs its client nothing, so it may be closed: when a limit is reached, the
-//! oldest such connection is closed for the new one. Only if all connections are in use, the new one is refused. A few
-//! connections beyond the limits are reserved for loopback, so that the administrator of this machine can always connect.
+//! A connection whose client has not authenticated costs that client nothing, so it may be closed: when a limit is reached,
+//! the oldest such connection is closed for the new one, and none stays open for long. Only if the clients of all
+//! connections have authenticated, the new one is refused. A few connections beyond the limits are reserved for loopback, so
+//! that the administrator of this machine can always connect.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -59,6 +60,7 @@ pub fn raise_descriptor_limit() -> u64 {
 #[derive(Clone)]
 pub struct Connections {
     limits: ConnectionLimits,
+    needs_tokens: bool,
     table: Arc<Mutex<ConnectionTable>>,
     refused: Arc<AtomicU64>,
 }
@@ -68,14 +70,33 @@ struct ConnectionTable {
     next_number: u64,
     open_count: usize,
     by_address: HashMap<IpAddr, AddressConnections>,
-    /// Connections without a request so far, oldest first.
-    without_request: BTreeMap<u64, (IpAddr, Arc<Notify>)>,
+    /// Connections whose clients have not authenticated, oldest first.
+    anonymous: BTreeMap<u64, (IpAddr, Arc<Notify>)>,
 }
 
 #[derive(Default)]
 struct AddressConnections {
     open_count: usize,
-    without_request: BTreeSet<u64>,
+    anonymous: BTreeSet<u64>,
+}
+
+/// When a connection is closed whose client has not authenticated, from its beginning.
+#[derive(Debug, Clone, Copy)]
+pub struct AnonymousTimeouts {
+    /// Without a request.
+    pub first_request: Duration,
+    pub authentication: Duration,
+}
+
+/// The connection of a request, as an extension of it.
+#[derive(Clone)]
+pub struct ClientConnection(pub(super) Arc<Connection>);
+
+impl ClientConnection {
+    /// The client has authenticated: its connection is not closed for other ones from now on.
+    pub fn note_authenticated(&self) {
+        self.0.note_authenticated();
+    }
 }
 
 /// One open connection, until it is dropped.
@@ -83,13 +104,20 @@ pub struct Connection {
     number: u64,
     address: IpAddr,
     has_sent_request: AtomicBool,
+    is_authenticated: AtomicBool,
+    needs_token: bool,
     close_signal: Arc<Notify>,
     table: Arc<Mutex<ConnectionTable>>,
 }
 
 impl Connections {
     pub fn new(limits: ConnectionLimits) -> Connections {
-        Connections { limits, table: Arc::default(), refused: Arc::default() }
+        Connections { limits, needs_tokens: true, table: Arc::default(), refused: Arc::default() }
+    }
+
+    /// Connections of clients that need no token: whoever sends a request counts as authenticated.
+    pub fn without_tokens(self) -> Connections {
+        Connections { needs_tokens: false, ..self }
     }
 
     /// Register a connection from an address; `None` if a limit is reached and all connections are in use.
@@ -103,7 +131,7 @@ impl Connections {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        Some(table.add(address, self.table.clone()))
+        Some(table.add(address, self.needs_tokens, self.table.clone()))
     }
 
     pub fn open_count(&self) -> usize {
@@ -117,46 +145,47 @@ impl Connections {
 }
 
 impl ConnectionTable {
-    fn add(&mut self, address: IpAddr, table: Arc<Mutex<ConnectionTable>>) -> Connection {
+    fn add(&mut self, address: IpAddr, needs_token: bool, table: Arc<Mutex<ConnectionTable>>) -> Connection {
         let (number, close_signal) = (self.next_number, Arc::new(Notify::new()));
         self.next_number += 1;
         self.open_count += 1;
         let own = self.by_address.entry(address).or_default();
         own.open_count += 1;
-        own.without_request.insert(number);
-        self.without_request.insert(number, (address, close_signal.clone()));
-        Connection { number, address, has_sent_request: AtomicBool::new(false), close_signal, table }
+        own.anonymous.insert(number);
+        self.anonymous.insert(number, (address, close_signal.clone()));
+        let (has_sent_request, is_authenticated) = (AtomicBool::new(false), AtomicBool::new(false));
+        Connection { number, address, has_sent_request, is_authenticated, needs_token, close_signal, table }
     }
 
     fn make_room_for_address(&mut self, address: IpAddr, most: usize) -> bool {
         let Some(own) = self.by_address.get(&address).filter(|own| own.open_count >= most) else {
             return true;
         };
-        let oldest = own.without_request.first().copied();
-        oldest.is_some_and(|number| self.close_without_request(number))
+        let oldest = own.anonymous.first().copied();
+        oldest.is_some_and(|number| self.close_anonymous(number))
     }
 
     fn make_room(&mut self, most: usize) -> bool {
         if self.open_count < most {
             return true;
         }
-        let oldest = self.without_request.keys().next().copied();
-        oldest.is_some_and(|number| self.close_without_request(number))
+        let oldest = self.anonymous.keys().next().copied();
+        oldest.is_some_and(|number| self.close_anonymous(number))
     }
 
-    /// Close a connection without a request. It no longer counts from now on.
-    fn close_without_request(&mut self, number: u64) -> bool {
-        let Some((_, close_signal)) = self.without_request.get(&number) else { return false };
+    /// Close a connection whose client has not authenticated. It no longer counts from now on.
+    fn close_anonymous(&mut self, number: u64) -> bool {
+        let Some((_, close_signal)) = self.anonymous.get(&number) else { return false };
         close_signal.notify_one();
-        self.remove_without_request(number);
+        self.remove_anonymous(number);
         true
     }
 
-    /// Release a connection that closes without a request; any other is released in `release`.
-    fn remove_without_request(&mut self, number: u64) -> bool {
-        let Some((address, _)) = self.without_request.remove(&number) else { return false };
+    /// Release a connection that closes before its client has authenticated; any other is released in `release`.
+    fn remove_anonymous(&mut self, number: u64) -> bool {
+        let Some((address, _)) = self.anonymous.remove(&number) else { return false };
         if let Some(own) = self.by_address.get_mut(&address) {
-            own.without_request.remove(&number);
+            own.anonymous.remove(&number);
         }
         self.release(address);
         true
@@ -172,32 +201,47 @@ impl ConnectionTable {
         }
     }
 
-    fn mark_used(&mut self, number: u64) -> bool {
-        let Some((address, _)) = self.without_request.remove(&number) else { return false };
+    fn mark_authenticated(&mut self, number: u64) -> bool {
+        let Some((address, _)) = self.anonymous.remove(&number) else { return false };
         if let Some(own) = self.by_address.get_mut(&address) {
-            own.without_request.remove(&number);
+            own.anonymous.remove(&number);
         }
         true
     }
 }
 
 impl Connection {
-    /// Mark the connection as used: it is not closed for other connections from now on.
     pub fn note_request(&self) {
-        if !self.has_sent_request.load(Ordering::Relaxed) && lock(&self.table).mark_used(self.number) {
-            self.has_sent_request.store(true, Ordering::Relaxed);
+        self.has_sent_request.store(true, Ordering::Relaxed);
+        if !self.needs_token {
+            self.note_authenticated();
         }
     }
 
-    /// Wait until the connection is to be closed: another connection needs its slot, or no request came in time.
-    pub async fn wait_until_closed(&self, without_request_after: Duration) {
+    /// The connection is not closed for other connections from now on.
+    pub fn note_authenticated(&self) {
+        if !self.is_authenticated.load(Ordering::Relaxed) && lock(&self.table).mark_authenticated(self.number) {
+            self.is_authenticated.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Wait until the connection is to be closed: another connection needs its slot, or its client has not sent a request
+    /// or not authenticated in time.
+    pub async fn wait_until_closed(&self, timeouts: AnonymousTimeouts) {
         tokio::select! {
             () = self.close_signal.notified() => {}
-            () = tokio::time::sleep(without_request_after) => {
-                if self.has_sent_request.load(Ordering::Relaxed) {
-                    std::future::pending::<()>().await;
-                }
-            }
+            () = self.wait_until_overdue(timeouts) => {}
+        }
+    }
+
+    async fn wait_until_overdue(&self, timeouts: AnonymousTimeouts) {
+        tokio::time::sleep(timeouts.first_request).await;
+        if !self.has_sent_request.load(Ordering::Relaxed) {
+            return;
+        }
+        tokio::time::sleep(timeouts.authentication.saturating_sub(timeouts.first_request)).await;
+        if self.is_authenticated.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -205,10 +249,10 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let mut table = lock(&self.table);
-        match self.has_sent_request.load(Ordering::Relaxed) {
+        match self.is_authenticated.load(Ordering::Relaxed) {
             true => table.release(self.address),
             // A connection that was closed for another one has been removed already.
-            false => drop(table.remove_without_request(self.number)),
+            false => drop(table.remove_anonymous(self.number)),
         }
     }
 }
@@ -230,27 +274,53 @@ mod tests {
     }
 
     #[test]
-    fn connections_without_a_request_are_closed_for_new_ones_and_used_ones_are_kept() {
+    fn connections_of_clients_that_have_not_authenticated_are_closed_for_new_ones_and_others_are_kept() {
         let connections = Connections::new(ConnectionLimits { total_max: 10, per_address_max: 4 });
         let unused = admit(&connections, "10.0.0.1", 1_100);
         assert_eq!((unused.len(), connections.open_count()), (1_100, 4), "each new one closes the oldest");
         drop(unused);
         assert_eq!(connections.open_count(), 0);
+        let probing = admit(&connections, "10.0.0.1", 4);
+        probing.iter().for_each(Connection::note_request);
+        assert!(connections.admit(ip("10.0.0.1")).is_some(), "a request alone keeps no slot");
+        drop(probing);
         let used = admit(&connections, "10.0.0.1", 4);
-        used.iter().for_each(Connection::note_request);
+        used.iter().for_each(Connection::note_authenticated);
         assert!(connections.admit(ip("10.0.0.1")).is_none());
         assert!(connections.admit(ip("10.0.0.2")).is_some(), "another address has its own limit");
         assert_eq!(connections.refused_count(), 1);
+    }
+
+    #[tokio::test]
+    async fn only_an_authenticated_client_keeps_its_connection_open() {
+        let connections = Connections::new(ConnectionLimits { total_max: 4, per_address_max: 4 });
+        let open = admit(&connections, "10.0.0.1", 3);
+        open[1..].iter().for_each(Connection::note_request);
+        open[2].note_authenticated();
+        let short = Duration::from_millis(20);
+        let timeouts = AnonymousTimeouts { first_request: short, authentication: 2 * short };
+        open[0].wait_until_closed(timeouts).await;
+        open[1].wait_until_closed(timeouts).await;
+        let kept = tokio::time::timeout(10 * short, open[2].wait_until_closed(timeouts)).await;
+        assert!(kept.is_err(), "closed although its client has authenticated");
+    }
+
+    #[test]
+    fn without_tokens_a_request_keeps_its_connection() {
+        let connections = Connections::new(ConnectionLimits { total_max: 4, per_address_max: 2 }).without_tokens();
+        let used = admit(&connections, "10.0.0.1", 2);
+        used.iter().for_each(Connection::note_request);
+        assert!(connections.admit(ip("10.0.0.1")).is_none());
     }
 
     #[test]
     fn loopback_connects_when_all_other_connections_are_in_use() {
         let connections = Connections::new(ConnectionLimits { total_max: 6, per_address_max: 3 });
         let (one, other) = (admit(&connections, "10.0.0.1", 3), admit(&connections, "10.0.0.2", 3));
-        one.iter().chain(&other).for_each(Connection::note_request);
+        one.iter().chain(&other).for_each(Connection::note_authenticated);
         assert!(connections.admit(ip("10.0.0.3")).is_none());
         let local = admit(&connections, "127.0.0.1", LOOPBACK_EXTRA_CONNECTIONS);
-        local.iter().for_each(Connection::note_request);
+        local.iter().for_each(Connection::note_authenticated);
         assert_eq!(local.len(), LOOPBACK_EXTRA_CONNECTIONS);
         assert!(connections.admit(ip("::ffff:127.0.0.1")).is_none());
     }
@@ -262,7 +332,7 @@ mod tests {
         let second = admit(&connections, "10.0.0.1", 2);
         drop(first);
         assert_eq!(connections.open_count(), 2);
-        second[0].note_request();
+        second[0].note_authenticated();
         drop(second);
         assert_eq!(connections.open_count(), 0);
         assert!(lock(&connections.table).by_address.is_empty());

@@ -1,6 +1,6 @@
 //! The accept loop for plain HTTP and HTTPS, HTTP/1.1 and HTTP/2.
 //!
-//! axum's own loop has neither TLS nor timeouts. This loop limits the time of each handshake and of request headers, gives
+//! axum's own loop has neither TLS nor rules. This loop limits the time of each handshake and of request headers, gives
 //! handlers the address of the peer, and lets open requests finish at shutdown.
 
 use std::convert::Infallible;
@@ -26,10 +26,13 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use super::connections::{Connection, Connections};
+use super::connections::{AnonymousTimeouts, ClientConnection, Connection, Connections};
 
 /// Most bytes of request headers, ten times the size of a token and a few cookies.
 const HEADER_BYTES_MAX: usize = 32 * 1024;
+/// Requests of one HTTP/2 connection at a time. An agent has one, and at times a second to renew its certificate.
+const STREAMS_MAX: u32 = 200;
+const AGENT_STREAMS_MAX: u32 = 16;
 /// Pause after a failed accept, usually for lack of descriptors: other connections may end meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -45,27 +48,33 @@ struct Peer {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ConnectionTimeouts {
+pub(super) struct ConnectionRules {
     /// TLS handshake.
     pub handshake: Duration,
-    /// Head of the first request on a new connection.
-    pub first_request: Duration,
+    /// Head of the first request on a new connection, and the authentication of its client.
+    pub anonymous: AnonymousTimeouts,
     /// Headers of a request.
     pub headers: Duration,
     /// Answer of an HTTP/2 client to a ping.
     pub ping: Duration,
     /// Open requests at shutdown.
     pub drain: Duration,
+    /// Requests of one HTTP/2 connection at a time.
+    pub streams_max: u32,
 }
 
-impl Default for ConnectionTimeouts {
-    fn default() -> ConnectionTimeouts {
-        ConnectionTimeouts {
+impl Default for ConnectionRules {
+    fn default() -> ConnectionRules {
+        ConnectionRules {
             handshake: Duration::from_secs(10),
-            first_request: Duration::from_secs(8),
+            anonymous: AnonymousTimeouts {
+                first_request: Duration::from_secs(8),
+                authentication: Duration::from_secs(60),
+            },
             headers: Duration::from_secs(15),
             ping: Duration::from_secs(20),
             drain: Duration::from_secs(30),
+            streams_max: STREAMS_MAX,
         }
     }
 }
@@ -79,17 +88,28 @@ pub async fn serve(
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    serve_with(ConnectionTimeouts::default(), (listener, connections), acceptor, router, shutdown).await;
+    serve_with(ConnectionRules::default(), (listener, connections), acceptor, router, shutdown).await;
+}
+
+/// [`serve`] for the agent link. A client authenticates with its certificate in the handshake.
+pub async fn serve_agents(
+    (listener, connections): (TcpListener, Connections),
+    acceptor: TlsAcceptor,
+    router: Router,
+    shutdown: impl Future<Output = ()>,
+) {
+    let rules = ConnectionRules { streams_max: AGENT_STREAMS_MAX, ..ConnectionRules::default() };
+    serve_with(rules, (listener, connections), Some(acceptor), router, shutdown).await;
 }
 
 pub(super) async fn serve_with(
-    timeouts: ConnectionTimeouts,
+    rules: ConnectionRules,
     (listener, connections): (TcpListener, Connections),
     acceptor: Option<TlsAcceptor>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
-    let handler = ConnectionHandler { acceptor, router, builder: http_builder(timeouts), timeouts };
+    let handler = ConnectionHandler { acceptor, router, builder: http_builder(rules), rules };
     let graceful = GracefulShutdown::new();
     let mut tasks = JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
@@ -106,7 +126,7 @@ pub(super) async fn serve_with(
         }
     }
     drop(listener); // From here on the system refuses new connections.
-    drain(graceful, tasks, timeouts.drain).await;
+    drain(graceful, tasks, rules.drain).await;
 }
 
 /// The next connection. Errors of a client are skipped; any other error is retried after a pause.
@@ -146,7 +166,7 @@ struct ConnectionHandler {
     acceptor: Option<TlsAcceptor>,
     router: Router,
     builder: Builder<TokioExecutor>,
-    timeouts: ConnectionTimeouts,
+    rules: ConnectionRules,
 }
 
 impl ConnectionHandler {
@@ -157,11 +177,11 @@ impl ConnectionHandler {
         connection: Connection,
         watcher: Watcher,
     ) {
-        let (connection, first_request) = (Arc::new(connection), self.timeouts.first_request);
+        let (connection, anonymous) = (Arc::new(connection), self.rules.anonymous);
         tokio::select! {
             () = self.accept_and_serve((stream, peer), connection.clone(), watcher) => {}
-            () = connection.wait_until_closed(first_request) => {
-                tracing::debug!(%peer, "closed: no request within the timeout, or its slot was needed");
+            () = connection.wait_until_closed(anonymous) => {
+                tracing::debug!(%peer, "closed: no request or no authentication in time, or its slot was needed");
             }
         }
     }
@@ -178,10 +198,13 @@ impl ConnectionHandler {
             let peer = Peer { address: peer, certificate: None };
             return self.serve_requests(stream, (peer, connection), watcher).await;
         };
-        match timeout(self.timeouts.handshake, acceptor.accept(stream)).await {
+        match timeout(self.rules.handshake, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
                 let certificate = chain.first().map(|first| PeerCertificate(first.clone().into_owned()));
+                if certificate.is_some() {
+                    connection.note_authenticated();
+                }
                 let peer = Peer { address: peer, certificate };
                 self.serve_requests(stream, (peer, connection), watcher).await;
             }
@@ -197,7 +220,7 @@ impl ConnectionHandler {
         let (router, address) = (self.router.clone(), peer.address);
         let service = service_fn(move |request| {
             connection.note_request();
-            route_request(router.clone(), peer.clone(), request)
+            route_request(router.clone(), (peer.clone(), ClientConnection(connection.clone())), request)
         });
         let serving = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(serving).await {
@@ -208,22 +231,24 @@ impl ConnectionHandler {
 
 async fn route_request(
     router: Router,
-    peer: Peer,
+    (peer, connection): (Peer, ClientConnection),
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     request.extensions_mut().insert(ConnectInfo(peer.address));
+    request.extensions_mut().insert(connection);
     peer.certificate.map(|certificate| request.extensions_mut().insert(certificate));
     router.oneshot(request.map(Body::new)).await
 }
 
-fn http_builder(timeouts: ConnectionTimeouts) -> Builder<TokioExecutor> {
+fn http_builder(rules: ConnectionRules) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(timeouts.headers).max_buf_size(HEADER_BYTES_MAX);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(rules.headers).max_buf_size(HEADER_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(timeouts.ping)
-        .keep_alive_timeout(timeouts.ping)
+        .keep_alive_interval(rules.ping)
+        .keep_alive_timeout(rules.ping)
+        .max_concurrent_streams(rules.streams_max)
         .max_header_list_size(HEADER_BYTES_MAX as u32);
     builder
 }

@@ -21,7 +21,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 
-use super::serve::{ConnectionTimeouts, serve_with};
+use super::connections::AnonymousTimeouts;
+use super::serve::{ConnectionRules, serve_with};
 use super::*;
 
 struct TempFolder(PathBuf);
@@ -47,7 +48,7 @@ struct TlsTestServer {
     ended: JoinHandle<()>,
 }
 
-async fn start(acceptor: Option<TlsAcceptor>, timeouts: ConnectionTimeouts) -> TlsTestServer {
+async fn start(acceptor: Option<TlsAcceptor>, rules: ConnectionRules) -> TlsTestServer {
     let slow = || async {
         tokio::time::sleep(Duration::from_millis(300)).await;
         "finished"
@@ -59,7 +60,7 @@ async fn start(acceptor: Option<TlsAcceptor>, timeouts: ConnectionTimeouts) -> T
     let (stop, stopped) = oneshot::channel();
     let shutdown = async move { stopped.await.unwrap_or_default() };
     let connections = Connections::new(ConnectionLimits { total_max: 20, per_address_max: 10 });
-    let ended = tokio::spawn(serve_with(timeouts, (listener, connections), acceptor, router, shutdown));
+    let ended = tokio::spawn(serve_with(rules, (listener, connections), acceptor, router, shutdown));
     TlsTestServer { address, stop, ended }
 }
 
@@ -102,7 +103,7 @@ async fn fetch_tls(address: SocketAddr, name: &str, ca: &Path, protocols: &[&[u8
 
 #[tokio::test]
 async fn plain_http_works_and_names_the_peer() {
-    let server = start(None, ConnectionTimeouts::default()).await;
+    let server = start(None, ConnectionRules::default()).await;
     assert_eq!(fetch(server.address, "/who").await.unwrap(), (Version::HTTP_11, "127.0.0.1".to_string()));
     let stream = TcpStream::connect(server.address).await.unwrap();
     let answer = fetch_over(stream, "/who", Version::HTTP_2).await.unwrap();
@@ -113,7 +114,7 @@ async fn plain_http_works_and_names_the_peer() {
 async fn our_own_ca_is_trusted_under_every_name_and_protocol() {
     let folder = TempFolder::new("round-trip");
     let acceptor = acceptor(&TlsConfig::OwnCa, &folder.0, &["gpu.example.org".to_string()]).unwrap();
-    let server = start(Some(acceptor), ConnectionTimeouts::default()).await;
+    let server = start(Some(acceptor), ConnectionRules::default()).await;
     let ca = ca_path(&folder.0);
     let names = ["localhost", "127.0.0.1", "gpu.example.org"].map(str::to_string);
     for name in names.into_iter().chain(host_name()) {
@@ -137,8 +138,7 @@ async fn configured_certificate_files_are_served() {
     let folder = TempFolder::new("files");
     let (certificate, key) = own_ca::ensure_certificate(&folder.0, &[], own_ca::today()).unwrap();
     let files = TlsConfig::Files { certificate: certificate.clone(), key };
-    let server =
-        start(Some(acceptor(&files, Path::new("/nowhere"), &[]).unwrap()), ConnectionTimeouts::default()).await;
+    let server = start(Some(acceptor(&files, Path::new("/nowhere"), &[]).unwrap()), ConnectionRules::default()).await;
     fetch_tls(server.address, "localhost", &ca_path(&folder.0), &[]).await.unwrap();
 }
 
@@ -195,7 +195,7 @@ fn certificates_are_kept_until_half_their_life_is_over() {
 
 #[tokio::test]
 async fn a_stopping_server_finishes_requests_and_refuses_connections() {
-    let server = start(None, ConnectionTimeouts::default()).await;
+    let server = start(None, ConnectionRules::default()).await;
     let address = server.address;
     let open_request = tokio::spawn(async move { fetch(address, "/slow").await });
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -209,7 +209,7 @@ async fn a_stopping_server_finishes_requests_and_refuses_connections() {
 
 #[tokio::test]
 async fn an_idle_connection_does_not_delay_the_shutdown() {
-    let server = start(None, ConnectionTimeouts::default()).await;
+    let server = start(None, ConnectionRules::default()).await;
     let _idle = TcpStream::connect(server.address).await.unwrap();
     fetch(server.address, "/who").await.unwrap();
     server.stop.send(()).unwrap();
@@ -218,7 +218,7 @@ async fn an_idle_connection_does_not_delay_the_shutdown() {
 
 #[tokio::test]
 async fn the_drain_timeout_cuts_off_unfinished_requests() {
-    let timeouts = ConnectionTimeouts { drain: Duration::from_millis(50), ..ConnectionTimeouts::default() };
+    let timeouts = ConnectionRules { drain: Duration::from_millis(50), ..ConnectionRules::default() };
     let server = start(None, timeouts).await;
     let address = server.address;
     let cut_off = tokio::spawn(async move { fetch(address, "/slow").await });
@@ -232,7 +232,7 @@ async fn the_drain_timeout_cuts_off_unfinished_requests() {
 async fn slow_handshakes_and_slow_headers_time_out() {
     let folder = TempFolder::new("slow");
     let short = Duration::from_millis(100);
-    let timeouts = ConnectionTimeouts { handshake: short, headers: short, ..ConnectionTimeouts::default() };
+    let timeouts = ConnectionRules { handshake: short, headers: short, ..ConnectionRules::default() };
     let plain = start(None, timeouts).await;
     let encrypted = start(Some(acceptor(&TlsConfig::OwnCa, &folder.0, &[]).unwrap()), timeouts).await;
     for (address, beginning) in [(plain.address, "GET / HTTP/1.1\r\nhost:"), (encrypted.address, "\x16\x03\x01")] {
@@ -247,8 +247,7 @@ async fn slow_handshakes_and_slow_headers_time_out() {
 
 #[tokio::test]
 async fn a_connection_without_a_request_is_closed() {
-    let timeouts = ConnectionTimeouts { first_request: Duration::from_millis(200), ..ConnectionTimeouts::default() };
-    let server = start(None, timeouts).await;
+    let server = start(None, closing_after(Duration::from_millis(200), Duration::from_secs(60))).await;
     // Nothing at all, and the beginning of an HTTP/2 preface: the header timeout applies to neither.
     for beginning in ["", "PRI * HTTP/2.0\r\n"] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -259,9 +258,25 @@ async fn a_connection_without_a_request_is_closed() {
     }
 }
 
+fn closing_after(first_request: Duration, authentication: Duration) -> ConnectionRules {
+    let anonymous = AnonymousTimeouts { first_request, authentication };
+    ConnectionRules { anonymous, ..ConnectionRules::default() }
+}
+
+/// A client that sends requests without a token, for example a probe with keep-alive.
+#[tokio::test]
+async fn a_connection_whose_client_does_not_authenticate_is_closed() {
+    let server = start(None, closing_after(Duration::from_millis(500), Duration::from_millis(500))).await;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(b"GET /who HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answers = Vec::new();
+    let closed = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut answers)).await;
+    assert!(closed.is_ok(), "still open");
+}
+
 #[tokio::test]
 async fn idle_connections_do_not_keep_others_out() {
-    let server = start(None, ConnectionTimeouts::default()).await;
+    let server = start(None, ConnectionRules::default()).await;
     let mut idle = Vec::new();
     for _ in 0..60 {
         idle.push(TcpStream::connect(server.address).await.unwrap());

@@ -291,6 +291,23 @@ pub async fn renew_lease(
     Err(StoreError::NotLeader { why: "the lease was not renewed: the leader row has changed".to_string() })
 }
 
+/// Extend the lease, also if it has expired, unless another server has taken over.
+pub async fn resume_lease(
+    connection: &mut PostgresConnection,
+    leader_epoch: LeaderEpoch,
+    lease_ms: i64,
+) -> Result<(), StoreError> {
+    let (epoch, nonce) = (leader_epoch.epoch as i64, leader_epoch.nonce as i64);
+    let operation = "resume the lease";
+    let extended = connection.client.execute(EXTEND_LEASE, &[&epoch, &nonce, &lease_ms]).await;
+    if extended.map_err(map_write_error(operation))? == 1 {
+        return Ok(());
+    }
+    let row = connection.client.query_opt(CHECK_LEADER_ROW, &[]).await.map_err(map_write_error(operation))?;
+    leader_epoch.check_not_replaced(row.as_ref().map(leader_row))?;
+    Err(StoreError::NotLeader { why: "the lease was not resumed: the leader row has changed".to_string() })
+}
+
 pub async fn end_lease(connection: &mut PostgresConnection, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
     let (epoch, nonce) = (leader_epoch.epoch as i64, leader_epoch.nonce as i64);
     connection.client.execute(EXPIRE_LEASE, &[&epoch, &nonce]).await.map(drop).map_err(map_write_error("resign"))

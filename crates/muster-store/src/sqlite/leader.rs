@@ -51,12 +51,20 @@ fn set_lease_end(connection: &Connection, leader_epoch: LeaderEpoch, end: &str) 
 
 /// `Ok` if this server still leads. Called in every write transaction.
 pub fn check_leader(connection: &Connection, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
+    leader_epoch.check(read_leader_row(connection)?)
+}
+
+/// `Ok` if no other server has led since, also if the lease has expired.
+pub fn check_not_replaced(connection: &Connection, leader_epoch: LeaderEpoch) -> Result<(), StoreError> {
+    leader_epoch.check_not_replaced(read_leader_row(connection)?)
+}
+
+fn read_leader_row(connection: &Connection) -> Result<Option<LeaderRow>, StoreError> {
     let sql = format!("SELECT epoch, nonce, holder, expires_at - {NOW_MS_SQL} FROM leader WHERE id = 1");
-    let row = connection
+    connection
         .prepare_cached(&sql)
         .and_then(|mut statement| statement.query_row([], leader_row).optional())
-        .map_err(map_write_error("check leadership"))?;
-    leader_epoch.check(row)
+        .map_err(map_write_error("check leadership"))
 }
 
 fn leader_row(row: &Row<'_>) -> rusqlite::Result<LeaderRow> {

@@ -16,6 +16,7 @@ contract!(
     a_leader_whose_row_is_gone_cannot_write,
     a_leader_whose_lease_expired_cannot_write,
     a_renewed_lease_outlives_its_first_expiry,
+    an_expired_lease_is_resumed_unless_another_server_leads,
     entries_of_another_epoch_are_refused,
 );
 
@@ -106,6 +107,21 @@ fn a_renewed_lease_outlives_its_first_expiry(database: &dyn TestDatabase) {
     store.journal.renew_lease(LEASE_MS).unwrap();
     std::thread::sleep(Duration::from_millis(2_100));
     JournalWriter { store, epoch, seq: 0 }.append(&[NOOP_EVENT]);
+}
+
+/// The recovery of a new leader may take longer than its lease.
+fn an_expired_lease_is_resumed_unless_another_server_leads(database: &dyn TestDatabase) {
+    let mut store = database.open();
+    let (epoch, _) = lead(&mut store, 1);
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(is_not_leader(store.journal.renew_lease(LEASE_MS)));
+    store.journal.resume_lease(LEASE_MS).unwrap();
+    let mut writer = JournalWriter { store, epoch, seq: 0 };
+    writer.append(&[NOOP_EVENT]);
+    database.sql("UPDATE leader SET epoch = epoch + 1, nonce = 5, holder = 'b'");
+    assert!(is_not_leader(writer.store.journal.resume_lease(LEASE_MS)));
+    database.sql("DELETE FROM leader");
+    assert!(is_not_leader(writer.store.journal.resume_lease(LEASE_MS)));
 }
 
 fn entries_of_another_epoch_are_refused(database: &dyn TestDatabase) {

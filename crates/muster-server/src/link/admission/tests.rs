@@ -74,6 +74,29 @@ fn a_revoked_agent_is_told_that_it_owes_nothing_also_with_an_expired_certificate
 }
 
 #[test]
+fn a_report_that_is_too_large_is_acknowledged_unread_and_a_registration_beyond_the_limits_ends_the_connection() {
+    let frame = |json: String| {
+        let report = v1::Report { sequence: 7, json };
+        v1::AgentFrame { body: Some(agent_frame::Body::Report(report)) }
+    };
+    let (state, peer) = (state(), LinePeer { node: "n1", enrolment: "new", is_open: true });
+    let read = |json: String| view(&state, Some(TERM)).read_frame(peer, frame(json));
+    let failing = |bytes: usize| Report::NodeHealth {
+        node: "n1".to_string(),
+        failure: Some("x".repeat(bytes)),
+        incarnation: String::new(),
+    };
+    let too_large = read(muster_json::to_string(&failing(300_000)));
+    assert_eq!(too_large, Ok(LineInput::UnreadableReport { sequence: 7 }));
+    let Ok(LineInput::Report { report, .. }) = read(muster_json::to_string(&failing(200_000))) else { panic!() };
+    assert!(muster_json::to_string(&*report).len() < 5_000, "its text is cut");
+    let taints = vec!["t"; 65];
+    let registration = serde_json::json!({"Registered": {"node": "n1", "cpus": 1, "memory_mib": 1, "taints": taints}});
+    let refused = read(registration.to_string()).unwrap_err();
+    assert_eq!(refused.message, "the registration of this node has 65 taints; the maximum is 64");
+}
+
+#[test]
 fn a_report_counts_only_on_an_open_line_of_the_leader_and_about_its_own_node() {
     let state = state();
     let frame = |node: &str| {
