@@ -42,7 +42,7 @@ pub fn limit_report(report: &mut Report) -> Result<(), String> {
     match report {
         Report::Registered(registration) => return check_registration(registration),
         Report::Ended { exit: Exit::NotStarted(why) | Exit::Unknown(why), .. } => cut(why),
-        Report::EpilogFailed { why, .. } => cut(why),
+        Report::EpilogFailed { why, .. } | Report::RebootFailed { why, .. } => cut(why),
         Report::Unkillable { processes, .. } => cut(processes),
         Report::NodeHealth { failure: Some(failure), .. } => cut(failure),
         Report::GpuReading { last_error, .. } => cut(last_error),
@@ -67,12 +67,12 @@ fn check_registration(registration: &Registration) -> Result<(), String> {
     too_many("labels", registration.labels.len(), LABELS_MAX)?;
     too_many("taints", registration.taints.len(), TAINTS_MAX)?;
     too_many("NUMA nodes", registration.numa.len(), NUMA_NODES_MAX)?;
-    let single =
-        [&registration.hostname, &registration.address, &registration.agent_version, &registration.incarnation];
+    let of_agent = [&registration.agent_version, &registration.incarnation, &registration.boot_id];
+    let single = [&registration.hostname, &registration.address].into_iter().chain(of_agent);
     let places = [&registration.rack, &registration.block, &registration.power_feed].into_iter().flatten();
     let labels = registration.labels.iter().flat_map(|(name, value)| [name, value]);
     let devices = registration.gpus.iter().flat_map(|gpu| [&gpu.uuid, &gpu.model]);
-    let names = single.into_iter().chain(places).chain(labels).chain(&registration.taints).chain(devices);
+    let names = single.chain(places).chain(labels).chain(&registration.taints).chain(devices);
     match names.map(String::len).find(|length| *length > NAME_BYTES_MAX) {
         Some(length) => Err(format!(
             "the registration of this node has a name, label or taint of {length} bytes; the maximum is {NAME_BYTES_MAX}"
