@@ -394,6 +394,17 @@ fn what_is_no_call_of_a_method_is_refused() {
 }
 
 #[test]
+fn a_caller_without_a_token_is_refused_before_its_message_is_read() {
+    let server = TestServer::with_settings(&[("auth.mode", "tokens")], Some(TWO_NODES));
+    let oversized = v1::SubmitJob { script: Some("x".repeat(2 << 20)), ..job("x") };
+    let anonymous = server.grpc().anonymous();
+    let refused = anonymous.error(anonymous.jobs().submit(oversized.clone()));
+    expect(&refused, Code::Unauthenticated, "unauthorized");
+    let client = server.grpc();
+    assert_eq!(client.error(client.jobs().submit(oversized)).code, Code::OutOfRange);
+}
+
+#[test]
 fn a_standby_names_the_leader_and_is_not_serving() {
     let mut leader = TestServer::new();
     let standby = leader.second_server();
