@@ -54,8 +54,8 @@ impl AgentThread {
 
     /// Hands an input to the thread. The channel is unbounded, so this never blocks.
     pub fn send(&self, input: AgentInput) {
-        let sent = self.inputs.as_ref().map(|sender| sender.send(input));
-        if !matches!(sent, Some(Ok(()))) {
+        let is_sent = self.inputs.as_ref().is_some_and(|sender| sender.send(input).is_ok());
+        if !is_sent {
             tracing::error!("a message of the server arrived after the agent had stopped; ignored");
         }
         self.wake();

@@ -269,7 +269,7 @@ impl Cgroup {
         let path = PathBuf::from(format!("/proc/{pid}/cgroup"));
         let text = read(&path)?;
         let place = |dir: &PathBuf, controller: &str| {
-            let elsewhere = || Some(detect::dir_of(&self.hierarchy_of(dir)?, &text, controller)?);
+            let elsewhere = || detect::dir_of(&self.hierarchy_of(dir)?, &text, controller);
             dir_with(dir, pid).or_else(elsewhere).ok_or_else(|| CgroupError {
                 path: dir.clone(),
                 action: "searched for the container",

@@ -119,16 +119,16 @@ impl AgentHarness {
     fn deliver_orders(&mut self, generation: u64, attempts: Vec<AttemptOrder>, secrets: Vec<AttemptSecrets>) {
         let (node, incarnation) = (NODE.to_string(), self.registered_incarnation());
         let orders = Orders {
-        node,
-        incarnation,
-        epoch: 1,
-        generation,
-        attempts,
-        nonce: 0,
-        pools: Vec::new(),
-        reboot_from: None,
-        secrets,
-    };
+            node,
+            incarnation,
+            epoch: 1,
+            generation,
+            attempts,
+            nonce: 0,
+            pools: Vec::new(),
+            reboot_from: None,
+            secrets,
+        };
         self.agent.as_mut().unwrap().deliver_orders(orders);
     }
 

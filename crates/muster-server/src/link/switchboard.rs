@@ -225,16 +225,16 @@ mod tests {
     fn orders(epoch: u64, generation: u64) -> Orders {
         let (node, incarnation) = ("n1".to_string(), String::new());
         Orders {
-        node,
-        incarnation,
-        epoch,
-        generation,
-        attempts: Vec::new(),
-        nonce: 0,
-        pools: Vec::new(),
-        reboot_from: None,
-        secrets: Vec::new(),
-    }
+            node,
+            incarnation,
+            epoch,
+            generation,
+            attempts: Vec::new(),
+            nonce: 0,
+            pools: Vec::new(),
+            reboot_from: None,
+            secrets: Vec::new(),
+        }
     }
 
     fn open(board: &mut Switchboard, node: &str) -> u64 {

@@ -1,4 +1,4 @@
-//! Adapter (Machine): a simulated node, for the reconciler.
+//! Adapter (Machine): a simulated node.
 
 use muster_protocol::agent::{AttemptOrder, SecretFile};
 

@@ -10,7 +10,7 @@ fn machine_with_attempt(key: &AttemptKey) -> SimulatedMachine {
     machine.write_launch_intent(key, &intent).unwrap();
     machine.start_shim(key, &[]).unwrap();
     machine.advance_to(ClockReading { wall_ms: 1_050, monotonic_ms: 57 });
-    assert_eq!(machine.take_changed_attempts(), [key.clone()], "its tasks run");
+    assert_eq!(machine.take_changed_attempts(), std::slice::from_ref(key), "its tasks run");
     machine
 }
 
