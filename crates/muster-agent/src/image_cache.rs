@@ -84,10 +84,8 @@ impl ImageCacheConfig {
                 _ => images.forget(&record.image)?,
             }
         }
-        for image in to_remove(cached, self.max_mib << 20, &self.used_images()) {
-            self.remove(&images, &image)?;
-        }
-        Ok(())
+        let max_bytes = self.max_mib << 20;
+        evict(cached, max_bytes, |image| self.remove(&images, image))
     }
 
     /// The images of attempts that have not ended.
@@ -101,39 +99,40 @@ impl ImageCacheConfig {
         dirs.filter_map(image).collect()
     }
 
-    /// A runtime refuses to remove an image that a container uses, for example one of the site.
-    fn remove(&self, images: &PulledImages, image: &CachedImage) -> io::Result<()> {
+    /// False if the image stays. A runtime refuses to remove an image that a container uses, for example one of the site.
+    fn remove(&self, images: &PulledImages, image: &CachedImage) -> io::Result<bool> {
         let name = &image.record.image;
+        // No shim looks for an image meanwhile; the attempts of those that have found one count already.
         let _lock = images.lock_exclusive()?;
         if self.used_images().contains(name) {
-            return Ok(()); // An attempt has found it meanwhile.
+            return Ok(false);
         }
-        match self.runtime.remove_image(name) {
-            Ok(()) => {
-                tracing::info!("image {name} ({} MiB) is removed: `agent.image_cache_max_mib`", image.bytes >> 20);
-                images.forget(name)
-            }
-            Err(error) => {
-                tracing::warn!("image {name} is not removed: {error}");
-                Ok(())
-            }
+        if let Err(error) = self.runtime.remove_image(name) {
+            tracing::warn!("image {name} is not removed: {error}");
+            return Ok(false);
         }
+        tracing::info!("image {name} ({} MiB) is removed: `agent.image_cache_max_mib`", image.bytes >> 20);
+        images.forget(name).map(|()| true)
     }
 }
 
-/// What must go, so that the rest is within the limit: the least recently used first, and none that is in use.
-fn to_remove(mut cached: Vec<CachedImage>, max_bytes: u64, used: &BTreeSet<String>) -> Vec<CachedImage> {
+/// Removes images until the rest is within the limit: the least recently used first, and the next one if one must stay.
+fn evict(
+    mut cached: Vec<CachedImage>,
+    max_bytes: u64,
+    mut remove: impl FnMut(&CachedImage) -> io::Result<bool>,
+) -> io::Result<()> {
     cached.sort_by(|a, b| (a.record.used_at_ms, &a.record.image).cmp(&(b.record.used_at_ms, &b.record.image)));
     let mut total: u64 = cached.iter().map(|image| image.bytes).sum();
-    let mut removed = Vec::new();
-    for image in cached.into_iter().filter(|image| !used.contains(&image.record.image)) {
+    for image in &cached {
         if total <= max_bytes {
-            break;
+            return Ok(());
         }
-        total -= image.bytes;
-        removed.push(image);
+        if remove(image)? {
+            total -= image.bytes;
+        }
     }
-    removed
+    Ok(())
 }
 
 #[cfg(test)]
@@ -148,8 +147,14 @@ mod tests {
     fn the_least_recently_used_go_first_and_no_more_than_needed() {
         let all = || vec![cached("new", 10, 30), cached("old", 10, 10), cached("middle", 10, 20)];
         let names = |max_bytes, used: &[&str]| {
-            let used = used.iter().map(ToString::to_string).collect();
-            to_remove(all(), max_bytes, &used).into_iter().map(|image| image.record.image).collect::<Vec<_>>()
+            let mut removed = Vec::new();
+            let remove = |image: &CachedImage| {
+                let is_free = !used.contains(&image.record.image.as_str());
+                removed.extend(is_free.then(|| image.record.image.clone()));
+                Ok(is_free)
+            };
+            evict(all(), max_bytes, remove).unwrap();
+            removed
         };
         assert_eq!(names(30, &[]), [""; 0]);
         assert_eq!(names(29, &[]), ["old"]);

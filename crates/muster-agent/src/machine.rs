@@ -50,6 +50,11 @@ pub trait Machine {
     /// lost them.
     fn restore_attempt(&mut self, _key: &AttemptKey, _order: &AttemptOrder) {}
 
+    /// False if programs are only simulated, so that a launch does not wait for the secrets of the job.
+    fn runs_programs(&self) -> bool {
+        true
+    }
+
     /// `None` if there is no record. A record that cannot be parsed is [`AgentError::CorruptRecord`].
     fn launch_intent(&mut self, key: &AttemptKey) -> Result<Option<LaunchIntent>, AgentError>;
 

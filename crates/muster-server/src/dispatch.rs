@@ -80,7 +80,9 @@ impl Dispatch {
 
     fn send_orders(&mut self, node: &NodeId, leader_epoch: LeaderEpoch) {
         let read = |state: &State| (orders(state, node, leader_epoch), wanted_secrets(state, node));
-        let (mut orders, wanted) = self.cluster.read(read);
+        let (mut orders, mut wanted) = self.cluster.read(read);
+        // Those of attempts that the orders leave out would only keep others waiting.
+        wanted.retain(|secrets| orders.attempts.iter().any(|attempt| secrets.is_of(attempt)));
         let (secrets, are_left) = self.secrets.secrets_to_send(&wanted);
         orders.secrets = secrets;
         match are_left {

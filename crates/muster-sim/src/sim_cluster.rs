@@ -40,7 +40,7 @@ use clients::Clients;
 use clock::{MachineClock, SimTime};
 use enrolment::{Call, CallAnswer, JoinProgress, NodeIdentity};
 use laws::{BrokenLaw, Laws};
-use machine::{MachineEvent, SimMachine};
+use machine::{MachineEvent, MachineObservation, SimMachine};
 use network::NetworkConditions;
 use paused::Pausable;
 use server::{EngineStep, ServerProcess};
@@ -620,7 +620,13 @@ impl<'a> SimCluster<'a> {
             }
             let now = Timestamp(clock::SIM_START_UNIX_MS + self.now());
             for observation in host.take_observations() {
-                self.laws.observe(node, observation, now)?;
+                // A server tells an installation that is no longer the enrolled one to stop whatever it runs. Such is also
+                // an agent that joins again and has not received the answer yet.
+                let is_ordered_by_revocation =
+                    matches!(observation, MachineObservation::StopRequested { .. }) && self.is_revoked(node);
+                if !is_ordered_by_revocation {
+                    self.laws.observe(node, observation, now)?;
+                }
             }
         }
         Ok(())

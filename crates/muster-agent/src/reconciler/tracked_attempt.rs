@@ -278,16 +278,17 @@ impl TrackedAttempt {
         if order.self_fence_ms.is_some() && self_fence.is_none_or(|fence| fence.has_passed(context.now.monotonic_ms)) {
             return;
         }
-        let secrets = match (order.run.secrets.is_empty(), self.secrets.take()) {
-            (true, _) => Vec::new(),
-            (false, Some(secrets)) => match secrets.refusal {
+        let needs_secrets = !order.run.secrets.is_empty() && context.machine.runs_programs();
+        let secrets = match (needs_secrets, self.secrets.take()) {
+            (false, _) => Vec::new(),
+            (true, Some(secrets)) => match secrets.refusal {
                 None => secrets.files,
                 Some(why) => {
                     self.placed_at_ms = Some(order.placed_at_ms);
                     return self.record_launch_failure(context, why);
                 }
             },
-            (false, None) => return, // They come with later orders.
+            (true, None) => return, // They come with later orders.
         };
         self.placed_at_ms = Some(order.placed_at_ms);
         (self.launched_fence_ms, self.renewed_fence) = (order.self_fence_ms, self_fence);

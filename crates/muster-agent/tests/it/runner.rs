@@ -287,6 +287,23 @@ fn a_failed_shim_is_reported_as_not_started() {
     }
 }
 
+/// A shim may be suspended before it takes the launch lock, for as long as the agent needs to abandon the launch, report it
+/// and clean up, which frees the lock.
+#[test]
+fn a_late_shim_of_an_attempt_that_is_over_runs_nothing() {
+    let (mut harness, exit) = run_to_exit(script("echo ran"));
+    assert_eq!(exit, Exit::Code(0));
+    let records = ["intent.json", "isolation.json"].map(|name| harness.attempt_dir().join(name));
+    let kept = records.clone().map(|path| std::fs::read(path).unwrap());
+    harness.send_orders(Vec::new());
+    crate::harness::wait_until("the attempt is cleaned up", || !records[0].exists());
+    records.iter().zip(kept).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    let shim = std::process::Command::new(env!("CARGO_BIN_EXE_muster-shim")).arg(harness.attempt_dir()).status();
+    assert!(shim.unwrap().success());
+    assert_eq!(harness.read_log(0, Stream::Stdout), "ran\n");
+    assert!(!harness.attempt_dir().join("pid.json").exists(), "the lock is given back");
+}
+
 #[test]
 fn a_dropped_attempt_is_cleaned_up_and_its_logs_stay() {
     let (mut harness, _) = run_to_exit(script("echo kept > file; echo hello"));

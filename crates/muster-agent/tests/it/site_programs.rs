@@ -256,6 +256,22 @@ fn a_running_epilog_survives_the_agent_and_runs_once() {
     assert_eq!((site.count("epilog"), site.count("done")), (1, 1));
 }
 
+/// An agent that started just before this one may have started the process, too.
+#[test]
+fn a_second_epilog_process_of_an_attempt_does_nothing() {
+    let site = Site::new();
+    let release = site.file("release");
+    let mut site = site.with_epilog(&format!("note epilog; {}", wait_for(&release)));
+    site.start("exit 0");
+    site.wait_for_note("epilog");
+    let mut second = std::process::Command::new(env!("CARGO_BIN_EXE_muster-shim"));
+    let status = second.arg("--after-attempt").arg(site.harness.attempt_dir()).status().unwrap();
+    assert!(status.success());
+    site.let_go("release");
+    assert_eq!(site.end_report(), (Exit::Code(0), false));
+    assert_eq!(site.count("epilog"), 1);
+}
+
 /// Its result is unknown, so it runs again: at least once, after what it left is killed.
 #[test]
 fn a_killed_epilog_runs_again() {

@@ -63,6 +63,9 @@ pub enum Refusal {
     /// A declaration for a node whose agent reports its hardware.
     #[error("the agent of node `{node}` has joined and reports its hardware")]
     NodeJoined { node: NodeId },
+    /// A reboot of a node whose agent does not say which boot it runs in: the end of the reboot could not be recognised.
+    #[error("the agent of `{node}` reports no boot id, so a reboot could not be recognised")]
+    NoBootId { node: NodeId },
     #[error("node `{node}` still runs {jobs} jobs")]
     NodeBusy { node: NodeId, jobs: usize },
     /// A job has a lease or a claim on the GPU.
@@ -172,6 +175,7 @@ impl Refusal {
             Refusal::DefaultTenant => "default-tenant",
             Refusal::GangsOff { .. } => "gangs-off",
             Refusal::NodeJoined { .. } => "node-joined",
+            Refusal::NoBootId { .. } => "no-boot-id",
             Refusal::NodeBusy { .. } => "node-busy",
             Refusal::GpuBusy { .. } => "gpu-busy",
             Refusal::Invalid { .. } => "invalid",
@@ -248,6 +252,7 @@ impl Refusal {
             Refusal::NodeJoined { .. } => {
                 Some("change the node's labels, taints or state instead, or set the health of a GPU to `unhealthy`".into())
             }
+            Refusal::NoBootId { .. } => Some("let its agent join, or upgrade it; `muster node power` reboots it without waiting".into()),
             Refusal::NodeBusy { .. } => Some("drain the node first, and wait until its jobs end".into()),
             Refusal::GpuBusy { .. } => Some("wait until the GPU is idle; `muster gpu ls` shows the jobs that hold it".into()),
             Refusal::JoinTokenUnusable { .. } => Some("make a new one with `muster node token`".into()),

@@ -92,8 +92,7 @@ impl State {
 fn reboot_of(node: &Node) -> Result<Reboot, Refusal> {
     let boot_id = node.facts.boot_id.clone();
     if boot_id.is_empty() || node.declared {
-        let problem = format!("the agent of `{}` reports no boot id, so a reboot could not be recognised", node.id);
-        return Err(Refusal::Invalid { field: "node", problem });
+        return Err(Refusal::NoBootId { node: node.id.clone() });
     }
     let ordered = node.drain.as_ref().and_then(|drain| drain.reboot.as_ref());
     let then = ordered.map_or(node.state.service.status, |reboot| reboot.then);

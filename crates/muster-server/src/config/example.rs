@@ -67,5 +67,7 @@ mod tests {
             .fold(String::new(), |text, line| text + line + "\n");
         let (set, unset) = (loaded(&uncommented, "set"), loaded("", "unset"));
         assert_eq!((&set.agent, &set.log), (&unset.agent, &unset.log));
+        let commented = loaded(&format!("agent:\n{text}log:\n{text}"), "commented"); // Hundreds of comment lines in a row.
+        assert_eq!((&commented.agent, &commented.log), (&unset.agent, &unset.log));
     }
 }

@@ -129,6 +129,7 @@ fn http_status(refusal: &Refusal) -> StatusCode {
         | Refusal::DefaultTenant
         | Refusal::NodeJoined { .. }
         | Refusal::NodeBusy { .. }
+        | Refusal::NoBootId { .. }
         | Refusal::GpuBusy { .. }
         | Refusal::PoolInUse { .. }
         | Refusal::KeyReused { .. }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::objects::job::{Attempt, Job};
 use muster_core::objects::secret::Secret;
 use muster_core::{NodeId, State};
-use muster_protocol::agent::{AttemptSecrets, Exit, SecretFile};
+use muster_protocol::agent::{AttemptOrder, AttemptSecrets, Exit, SecretFile};
 use tracing::{debug, warn};
 
 use super::{SecretFault, SecretVault};
@@ -44,6 +44,10 @@ fn wanted_by(state: &State, job: &Job, attempt: &Attempt) -> WantedSecrets {
 }
 
 impl WantedSecrets {
+    pub fn is_of(&self, order: &AttemptOrder) -> bool {
+        (self.job.as_str(), self.attempt) == (order.job.as_str(), order.attempt)
+    }
+
     fn bytes(&self) -> u64 {
         self.files.values().filter_map(|(_, secret)| Some(secret.as_ref()?.bytes)).sum()
     }

@@ -99,6 +99,8 @@ fn effect_of_key(key: &str) -> Option<KeyEffect> {
         "agent_link.listen" => ResolvedConfig(&[], "127.0.0.1:7", |config| format!("{:?}", config.agent_link)),
         "agent_link.advertise" => ResolvedConfig(&[], "head,10.0.0.2:7", |config| format!("{:?}", config.agent_link)),
         "nodes.self_fence" => CoreSetting("17m"),
+        "nodes.master_ports" => CoreSetting("17000-17999"),
+        "nodes.gang_start_timeout" => CoreSetting("17m"),
         "nodes.power_program" => ResolvedConfig(&[], "/etc/muster/power", |config| format!("{:?}", config.power)),
         "nodes.power_timeout" => ResolvedConfig(&[], "17s", |config| format!("{:?}", config.power)),
         "nodes.fence_with_program" => {

@@ -40,6 +40,7 @@ const NEVER_FILLED_FIELDS: &[(&str, &str)] = &[
     ("PolicyRuleset.", "the same"),
     ("PolicyShadow.", "the same"),
     ("PolicyVersion.", "the same"),
+    ("Node.power_failure", "no power program; `muster/tests/it/operations.rs` has one that fails"),
     ("Node.silent_since", "no agent is lost in this workload; `muster/tests/it/agents.rs` freezes one"),
     ("Node.health_failure", "no health program fails in this workload; `muster/tests/it/agents.rs` has one that does"),
     ("LogPiece.base64", "simulated jobs print text; `logs` reads bytes that are not UTF-8"),
@@ -74,10 +75,14 @@ const SINGLE_VALUE_FIELDS: &[(&str, &str)] = &[
     ("LogPiece.rank", "the same"),
     ("LogPiece.stream", "the same"),
     ("LogPiece.skipped_bytes", "no log is large enough; `logs` has one with a hole"),
+    ("Node.reboots_when_idle", "simulated nodes do not reboot; `muster/tests/it/operations.rs` has one that does"),
+    ("NodeDrain.reboots_when_idle", "the same"),
     ("Node.heartbeat_interval_ms", "one configuration for all nodes"),
     ("MoveList.enabled", "a setting of the cluster"),
     ("CallerIdentity.name", "local mode"),
     ("CallerIdentity.role", "local mode"),
+    ("RemainingJob.phase", "all jobs on the drained node run"),
+    ("RemainingJob.user", "local mode"),
     ("Receipt.", "one job is preempted, once"),
     ("Tenant.fair_share_factor", "no tenant is far above its share"),
     ("Tenant.recent_gpus", "seconds are nothing to a half-life of days"),
@@ -119,6 +124,8 @@ fn run_workload(server: &TestServer) {
     let ended = ended_jobs(server);
     running_jobs(server, &ended);
     waiting_jobs(server, &ended);
+    let drain = json!({"why": "new fans", "deadline_seconds": 86_400});
+    assert_eq!(server.client().post("/api/v1/nodes/a01/drain", &drain).status, 200);
 }
 
 /// A declared and drained node, a window, MIG instances, an unhealthy GPU, tokens.
@@ -281,6 +288,7 @@ fn read_every_route(server: &TestServer, seen: &mut FieldValues) {
     }
     for node in ids("/api/v1/nodes", "nodes") {
         seen.record_response(server, &format!("/api/v1/nodes/{node}"));
+        seen.record_response(server, &format!("/api/v1/nodes/{node}/drain"));
     }
 }
 

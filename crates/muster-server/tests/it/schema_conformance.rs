@@ -29,6 +29,7 @@ fn valid_body(schema: &str) -> Map<String, Value> {
         "GpuPartition" => json!({"profiles": []}),
         "TokenSpec" => json!({"name": "generated", "role": "member", "tenant_id": "default"}),
         "SecretSpec" => json!({"value": "aHVudGVyMg=="}),
+        "PowerSpec" => json!({"action": "status"}),
         "WindowSpec" => json!({"name": window_name(), "nodes": ["n01"], "duration": "1h"}),
         "PolicyApply" => json!({"files": {}, "dry_run": true}),
         "DependencyFields" => json!({"job": "job-1"}),

@@ -70,10 +70,7 @@ impl SimCluster<'_> {
             return;
         }
         self.schedule_after(700, 3_000, SimEvent::AttendNode(node));
-        let is_member = self.nodes[node].identity.as_ref().is_some_and(|identity| {
-            let name = self.node_names[node].parse::<NodeId>();
-            name.is_ok_and(|name| self.laws.expected_state().is_enrolled(&name, &identity.enrolment))
-        });
+        let is_member = self.nodes[node].identity.is_some() && !self.is_revoked(node);
         if !is_member || self.nodes[node].is_joining_again {
             self.continue_joining(node);
         }
@@ -299,6 +296,14 @@ impl SimCluster<'_> {
             heartbeat_interval_ms: HEARTBEAT_INTERVAL_MS,
             jitter_seed: self.random.next_u64(),
         }
+    }
+
+    /// True if the identity on the disk of a node is not the one that the cluster knows.
+    pub(super) fn is_revoked(&self, node: usize) -> bool {
+        let name = self.node_names[node].parse::<NodeId>();
+        let is_known =
+            |enrolment: &str| name.as_ref().is_ok_and(|name| self.laws.expected_state().is_enrolled(name, enrolment));
+        self.nodes[node].identity.as_ref().is_some_and(|identity| !is_known(&identity.enrolment))
     }
 
     /// An operator runs the agent of a node with a new join URL, while its jobs run.

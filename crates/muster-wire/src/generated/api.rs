@@ -2376,8 +2376,8 @@ pub struct Node {
     #[prost(int64, optional, tag = "37")]
     pub drain_deadline_ms: ::core::option::Option<i64>,
     /// True if it reboots once it is empty, and then returns to service.
-    #[prost(bool, tag = "38")]
-    pub reboots_when_idle: bool,
+    #[prost(bool, optional, tag = "38")]
+    pub reboots_when_idle: ::core::option::Option<bool>,
     /// How the power program failed last for this node; absent if it succeeded or was not needed.
     #[prost(string, optional, tag = "39")]
     pub power_failure: ::core::option::Option<::prost::alloc::string::String>,
@@ -2526,8 +2526,8 @@ pub struct PowerNodeRequest {
     #[prost(string, tag = "1")]
     pub id: ::prost::alloc::string::String,
     /// `status`, `on`, `off`, `reset` or `reboot`.
-    #[prost(string, tag = "2")]
-    pub action: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "2")]
+    pub action: ::core::option::Option<::prost::alloc::string::String>,
     /// Also if jobs run on the node.
     #[prost(bool, optional, tag = "3")]
     pub force: ::core::option::Option<bool>,

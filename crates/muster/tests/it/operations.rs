@@ -227,7 +227,7 @@ fn an_upgrade_of_agent_and_server_keeps_jobs_running() {
     install(&site);
     site.stop_server();
     site.start_server();
-    site.wait_for_node("g1", "Ready");
+    site.wait("the agent is connected again", || site.muster(&["logs", &job]).status.success());
     let ticks = site.ok(&["logs", &job]).lines().count();
     site.wait("output still arrives", || site.ok(&["logs", &job]).lines().count() > ticks);
     assert_eq!((site.phase(&job).as_str(), pid_line(&site, &job)), ("Running", pid), "the same process");

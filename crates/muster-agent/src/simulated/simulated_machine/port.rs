@@ -22,6 +22,10 @@ impl Machine for SimulatedMachine {
         }
     }
 
+    fn runs_programs(&self) -> bool {
+        false
+    }
+
     fn launch_intent(&mut self, key: &AttemptKey) -> Result<Option<LaunchIntent>, AgentError> {
         Ok(self.records(key).and_then(|records| records.intent.clone()))
     }
@@ -52,7 +56,6 @@ impl Machine for SimulatedMachine {
         Ok(())
     }
 
-    /// Simulated programs read no secrets.
     fn start_shim(&mut self, key: &AttemptKey, _: &[SecretFile]) -> Result<(), AgentError> {
         self.spawn_shim(key);
         Ok(())
