@@ -3,7 +3,7 @@
 use muster_core::facts::command::{Actor, Command};
 use muster_core::gpu::device::{GpuFacts, GpuStatus};
 use muster_core::objects::node::Node;
-use muster_testing::{gpu, node};
+use muster_testing::{gpu, job, node};
 
 use crate::world::World;
 
@@ -81,4 +81,23 @@ fn nvlink_peers_follow_their_devices() {
     register(&mut world, reported);
     let peers: Vec<_> = n1(&world).facts.gpus.iter().map(|gpu| gpu.nvlink.clone()).collect();
     assert_eq!((shown(&world).as_str(), peers), ("a b! c", vec![vec![2], vec![], vec![0]]));
+}
+
+/// Orders and leases name devices by index, so none that a job holds may vanish.
+#[test]
+fn a_registration_without_uuids_cannot_drop_a_device_in_use() {
+    let mut nameless = devices("a");
+    nameless[0].uuid = String::new();
+    let register_nameless = |world: &World| {
+        let facts = Box::new(node().gpu_facts(nameless.clone()).build());
+        let command = Command::RegisterNode { node: "n1".parse().unwrap(), facts };
+        world.state.decide(&Actor::system(), &command, world.now)
+    };
+    let mut world = World::new();
+    register(&mut world, devices("a b"));
+    assert!(register_nameless(&world).is_ok(), "nobody holds the second one");
+    world.submit(job().gpus(2));
+    world.plan();
+    let refusal = register_nameless(&world).unwrap_err();
+    assert!(refusal.to_string().contains("gpu-1, which is in use"), "{refusal}");
 }

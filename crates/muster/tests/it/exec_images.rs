@@ -177,7 +177,9 @@ fn a_program_in_a_container_ends_with_its_client_its_agent_and_its_job() {
     let over = client.wait_with_output().unwrap();
     assert!(text(&over.stderr).contains("the attempt has ended"), "{}", text(&over.stderr));
     stage.wait_until_gone("7003.5");
-    assert_eq!((stage.exec_cgroups(), stage.podman.containers().as_str()), (Vec::new(), ""));
+    stage.site.wait("no cgroup and no container is left", || {
+        stage.exec_cgroups().is_empty() && stage.podman.containers().is_empty()
+    });
     let gone = stage.site.refused(&["exec", &stage.job, "--", "true"]);
     assert!(gone.contains("running"), "{gone}");
 }
