@@ -95,7 +95,8 @@ fn the_ranks_of_a_gang_share_shm_and_tmp_and_have_a_cgroup_each() {
         assert!(log.ends_with("one\ntwo\n"), "{log}");
         assert!(log.lines().next().unwrap().ends_with(&format!("/job-1.1/rank-{rank}")), "{log}");
     }
-    assert!(!harness.attempt_dir().join("tmp").exists(), "the private /tmp is removed");
+    let tmp = harness.attempt_dir().join("tmp"); // After the exit record, which must not wait for it.
+    crate::harness::wait_until("the private /tmp is removed", || !tmp.exists());
 }
 
 /// `muster run` names the folder in which it is called, which may contain the data folder.
