@@ -189,8 +189,15 @@ def test_every_method_works_from_generated_stubs(stubs: SimpleNamespace, channel
     assert len(node().gpus) == node().total_gpus > 0
     nodes.Drain(pb.nodes.DrainNodeRequest(id=name, why="new fans"), timeout=TIMEOUT)
     assert (node().state, node().state_why) == ("Draining", "new fans")
-    nodes.Undrain(pb.nodes.UndrainNodeRequest(id=name), timeout=TIMEOUT)
+    drain = nodes.GetDrain(pb.nodes.GetNodeDrainRequest(id=name), timeout=TIMEOUT)
+    assert (drain.node, drain.state, drain.HasField("deadline")) == (name, "Draining", False)
+    nodes.Resume(pb.nodes.ResumeNodeRequest(id=name), timeout=TIMEOUT)
     assert node().state == "Ready"
+    nodes.Undrain(pb.nodes.UndrainNodeRequest(id=name), timeout=TIMEOUT)
+    with pytest.raises(grpc.RpcError, match="no boot id"):  # Simulated nodes do not reboot.
+        nodes.Reboot(pb.nodes.RebootNodeRequest(id=name), timeout=TIMEOUT)
+    with pytest.raises(grpc.RpcError, match="no power program"):
+        nodes.Power(pb.nodes.PowerNodeRequest(id=name, action="status"), timeout=TIMEOUT)
     nodes.Hold(pb.nodes.HoldNodeRequest(id=name), timeout=TIMEOUT)
     assert node().state == "Hold"
     nodes.Fence(pb.nodes.FenceNodeRequest(id=name), timeout=TIMEOUT)

@@ -105,7 +105,7 @@ fn remove_base(base: &CgroupBase, cgroup: &Cgroup) {
 fn a_daemon_is_killed_by_its_cgroup_on_this_host() {
     let Some((base, cgroup)) = host_cgroup("kill") else { return };
     let mut daemon = daemon_in(&cgroup);
-    wait_for_processes(&cgroup, 1);
+    wait_until_in_every_hierarchy(&cgroup);
     base.remove_leftovers(|_| false);
     assert!(cgroup.dirs().all(Path::exists), "a cgroup with a process stays");
     assert_eq!(cgroup.kill(), 1);
@@ -114,16 +114,20 @@ fn a_daemon_is_killed_by_its_cgroup_on_this_host() {
     remove_base(&base, &cgroup);
 }
 
+/// A process joins one hierarchy after the other.
+fn wait_until_in_every_hierarchy(cgroup: &Cgroup) {
+    for dir in cgroup.dirs() {
+        wait_for_processes(&Cgroup { unified: Some(dir.to_path_buf()), v1: BTreeMap::new() }, 1);
+    }
+}
+
 /// The path of kernels before 5.14 and of pure v1 hosts.
 #[test]
 fn a_daemon_is_killed_by_the_freezer_on_this_host() {
     let Some((base, cgroup)) = host_cgroup("freezer") else { return };
     let without_unified = Cgroup { unified: None, ..cgroup.clone() };
     let mut daemon = daemon_in(&cgroup);
-    // It joins one hierarchy after the other.
-    for dir in cgroup.dirs() {
-        wait_for_processes(&Cgroup { unified: Some(dir.to_path_buf()), v1: BTreeMap::new() }, 1);
-    }
+    wait_until_in_every_hierarchy(&cgroup);
     match without_unified.v1.is_empty() {
         true => cgroup.freeze_and_kill(),
         false => assert_eq!(without_unified.kill(), 1),
