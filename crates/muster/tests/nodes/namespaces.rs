@@ -37,6 +37,11 @@ pub fn missing_requirement() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("namespaces need the rights of root".to_string());
     }
+    if std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).starts_with("/tmp") {
+        return Some(
+            "the build folder lies below /tmp, and jobs, which have a /tmp of their own, do not see it".to_string(),
+        );
+    }
     let ip = Command::new("ip").arg("-V").stdout(Stdio::null()).status();
     (!ip.is_ok_and(|status| status.success())).then(|| "the program `ip` (package iproute2) is missing".to_string())
 }
