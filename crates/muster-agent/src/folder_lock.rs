@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::error::AgentError;
 
 const LOCK_FILE: &str = "agent.lock";
-/// A predecessor that was told to end may still do so.
+/// The former agent of this folder may still be stopping.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 const WAIT_STEP: Duration = Duration::from_millis(20);
 

@@ -1,7 +1,7 @@
 //! A simulated node: it keeps the records of its attempts in memory and runs simulated shims. `port.rs` makes it a
 //! `Machine`.
 //!
-//! No state is kept on disk: when a new agent is told that an attempt has started, the machine restores the attempt from
+//! No state is kept on disk: when the orders of a new agent name an attempt as started, the machine restores the attempt from
 //! its order, with the same start and the same end. Every change is an event for the reconciler, and none is lost.
 
 mod port;
